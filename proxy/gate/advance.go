@@ -1,0 +1,171 @@
+package gate
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+// advance makes the admission's token the highest seen on those of its resources where it is higher than what was seen, and makes
+// that durable. It blocks for the store. On error the admission has left.
+//
+// The order of the steps is the guarantee:
+//  1. judge all resources; a token that is stale on one raises none;
+//  2. note the token as seen on all, in the same instant: from here on lower ones are refused (G2);
+//  3. make it durable, without the lock;
+//  4. only then note it as durable, which is what admission asks for (G3).
+//
+// With 3 before 2 a lower token could be admitted while the disk is busy; with 4 before 3 a write could be forwarded whose mark a
+// crash forgets.
+func (g *Gate) advance(a *Admission, w Write) error {
+	g.mu.Lock()
+	if g.closed {
+		g.leaveLocked(a)
+		g.mu.Unlock()
+		return ErrClosed
+	}
+	if err := a.staleLocked(); err != nil {
+		g.leaveLocked(a)
+		g.mu.Unlock()
+		return err
+	}
+	ms := g.raiseLocked(a, w)
+	g.mu.Unlock()
+	if len(ms) == 0 {
+		return nil
+	}
+	err := g.store.Advance(ms)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.advancedLocked(ms, err)
+	if err != nil {
+		g.leaveLocked(a)
+		return &StoreError{Op: "advance", Err: err}
+	}
+	return nil
+}
+
+// raiseLocked notes the token as seen, and returns the marks that have to become durable.
+//
+// +checklocks:g.mu
+func (g *Gate) raiseLocked(a *Admission, w Write) []fencing.ResourceMark {
+	var ms []fencing.ResourceMark
+	for i := range a.claims {
+		c := &a.claims[i]
+		e := c.entry
+		if !e.seenLocked().below(a.token) {
+			if u := e.findLocked(a.token); u != nil && c.on != u {
+				u.pending++
+				c.on = u
+			}
+			continue
+		}
+		recovering := !g.recoverUntil.IsZero()
+		c.on = &unproven{pending: 1, storing: true, mark: fencing.Mark{
+			Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy,
+			Draining: recovering || len(e.flights) > 0,
+		}}
+		c.raised = true
+		e.unproven = append(e.unproven, c.on)
+		e.unsettled = e.unsettled || recovering
+		ms = append(ms, fencing.ResourceMark{Resource: e.resource, Mark: c.on.mark})
+	}
+	for _, m := range ms { // only now that all are raised: waiters with lower tokens are stale
+		g.dispatchLocked(g.entries[m.Resource])
+	}
+	return ms
+}
+
+// advancedLocked takes note of what became of the marks that raiseLocked returned.
+//
+// +checklocks:g.mu
+func (g *Gate) advancedLocked(ms []fencing.ResourceMark, err error) {
+	for _, m := range ms {
+		e := g.entries[m.Resource] // held by a reference of the caller's
+		u := e.findLocked(m.Mark.Token)
+		if u != nil {
+			u.storing = false
+		}
+		if err == nil {
+			if e.durable.below(m.Mark.Token) {
+				e.durable = floor{m.Mark, true}
+			}
+			e.settleLocked()
+		} else if u != nil && e.durable.below(m.Mark.Token) {
+			e.revokeLocked(u) // not durable, nobody was admitted with it: writes that joined it try for themselves
+		}
+		g.dispatchLocked(e)
+	}
+}
+
+// beginRestoreLocked looks for a token of e to take back, and if there is one keeps e for the caller, who then calls restore without the
+// lock. It is called whenever there can be one: after a refusal, and at the end of each step that keeps another one waiting.
+//
+// +checklocks:g.mu
+func (g *Gate) beginRestoreLocked(e *entry) *unproven {
+	u := e.refusedLocked()
+	if u != nil {
+		e.restoring = true
+		e.refs++
+		g.storing++
+	}
+	return u
+}
+
+// restoration is a token to take back on a resource.
+type restoration struct {
+	entry *entry // held by beginRestoreLocked
+	token *unproven
+}
+
+func (g *Gate) restoreAll(back []restoration) error {
+	var errs error
+	for _, b := range back {
+		errs = errors.Join(errs, g.restore(b.entry, b.token))
+	}
+	return errs
+}
+
+// restore takes back u, which beginRestoreLocked returned, and what else was refused meanwhile. It blocks for the store.
+func (g *Gate) restore(e *entry, u *unproven) error {
+	var errs error
+	for u != nil {
+		g.mu.Lock()
+		below := e.belowLocked(u)
+		g.mu.Unlock()
+		var to *fencing.Mark
+		if below.ok {
+			to = &below.mark
+		}
+		// If a higher token became durable meanwhile the store changes nothing, which is right: the mark on disk is above u.
+		done, err := g.store.Restore(e.resource, u.mark.Token, to)
+		if err != nil {
+			errs = errors.Join(errs, &StoreError{Op: "restore", Err: err})
+		}
+		u = g.restored(e, u, below, done, err)
+	}
+	return errs
+}
+
+// restored takes note of what became of a restore, and begins the next one.
+func (g *Gate) restored(e *entry, u *unproven, below floor, done bool, err error) (next *unproven) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e.restoring = false
+	g.storing--
+	if err != nil {
+		e.proveLocked(u) // it is still on disk
+	} else {
+		e.revokeLocked(u) // whoever came with it meanwhile was not admitted, and advances again
+	}
+	if done && e.durable.ok && e.durable.mark.Token == u.mark.Token {
+		e.durable = below
+	}
+	e.settleLocked()
+	next = g.beginRestoreLocked(e)
+	g.dispatchLocked(e)
+	g.unrefLocked(e)
+	g.quietLocked()
+	return next
+}

@@ -1,0 +1,24 @@
+// Package gate admits writes to a resource in token order.
+//
+// Call [Gate.Enter] before forwarding a write, and exactly one of [Admission.Done], [Admission.InDoubt], [Admission.NotSent] and
+// [Admission.Refused] once its outcome is known. [Gate.Check] refuses a stale token early, without admitting anything.
+//
+// What a caller gets:
+//
+//   - Order. A write is admitted only when no write with another token is in flight or in doubt on any of its resources.
+//   - Monotonic. From the moment a token is seen on a resource, no lower one is admitted there, even while the token itself waits.
+//     A writer is judged again after every wait.
+//   - Durable. A mark is on stable storage, by way of [Store.Advance], before the write that advanced it is admitted.
+//   - All or nothing. A write that names several resources is admitted on all of them at one instant or on none, and holds none while
+//     it waits, so it cannot deadlock.
+//   - Fail closed. When the store reports an error, nothing is admitted.
+//
+// What it does not do: it does not order two writes with the same token (see [Write.Exclusive]), and it knows nothing of HTTP or of the
+// disk. It forgets a resource as soon as nobody uses it; the mark lives in the store.
+//
+// After an unclean stop, writes of the previous run may still be on their way to the upstream. [Config.Recover] keeps every advance,
+// and every mark that was advanced while lower writes were under way, waiting for that long.
+//
+// The rule is that of a fencing token, checked at the resource: Kleppmann, "How to do distributed locking", 2016. Draining before
+// admitting a higher token is what BookKeeper does when a ledger is fenced and Raft when a term begins.
+package gate

@@ -1,0 +1,224 @@
+package gate
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+// floor is a mark that may be absent.
+type floor struct {
+	mark fencing.Mark
+	ok   bool // false: no token was ever seen
+}
+
+// refuses reports whether token t is stale against the floor.
+func (f floor) refuses(t fencing.Token, greater bool) bool {
+	if !f.ok {
+		return false
+	}
+	c := t.Compare(f.mark.Token)
+	return c < 0 || greater && c == 0
+}
+
+// below reports whether the floor is below t.
+func (f floor) below(t fencing.Token) bool { return !f.ok || f.mark.Token.Less(t) }
+
+// entry is the state of one resource that somebody uses. Every field is guarded by Gate.mu.
+//
+// The invariant: among the flights that were admitted by Enter all tokens are equal, and no higher than the durable mark unless an
+// operator lowers it meanwhile. So a lower write can never follow a higher one to the upstream, and after a crash no forwarded
+// token is above the mark on disk.
+type entry struct {
+	resource fencing.Resource
+	refs     int  // users of the entry: a joined admission, or an advance for Observe. At zero it leaves the table
+	known    bool // the mark was loaded
+
+	durable floor // highest mark that is on stable storage
+	proven  floor // highest mark that counts for good; what a refused token falls back to
+	// unproven are the tokens above proven that were seen in this process and that hang on writes without an outcome, in ascending
+	// order. The last one, or else proven, is the highest token seen.
+	unproven []*unproven
+
+	flights   []flight     // writes forwarded and without outcome, by token; one element unless Observe let others by
+	waiters   []*Admission // in order of arrival; all carry the highest token seen
+	restoring bool         // a refused token is being taken back; nobody is admitted until that is durable
+	unsettled bool         // lower writes of the previous run may still be under way: wait for the end of recovery
+	dirty     bool         // it is in Gate.dirty
+}
+
+// unproven is a token that was seen and that no outcome vouches for yet.
+type unproven struct {
+	mark    fencing.Mark
+	pending int  // writes with this token that have no outcome yet
+	storing bool // its Store.Advance has not returned
+	counts  bool // it stays seen whatever becomes of the pending ones; it is proven once it is durable
+	gone    bool // no longer in entry.unproven
+	revoked bool // it is gone and was never to be seen: not durable, refused by the upstream, or lowered by an operator
+}
+
+type flight struct {
+	token     fencing.Token
+	writes    int       // admitted and not released
+	exclusive bool      // admitted alone
+	inDoubt   int       // of writes, those whose outcome is unknown
+	until     time.Time // when the last doubt ends
+}
+
+// seenLocked returns the highest mark seen, durable or not.
+func (e *entry) seenLocked() floor {
+	if n := len(e.unproven); n > 0 {
+		return floor{e.unproven[n-1].mark, true}
+	}
+	return e.proven
+}
+
+// findLocked returns the unproven token t, or nil.
+func (e *entry) findLocked(t fencing.Token) *unproven {
+	for _, u := range e.unproven {
+		if u.mark.Token == t {
+			return u
+		}
+	}
+	return nil
+}
+
+// refusedLocked returns the highest unproven token that everybody who sent it was refused with, or nil. While it is nil because the
+// store is busy with the token, or a restore is under way, whoever waits for that asks again afterwards.
+func (e *entry) refusedLocked() *unproven {
+	if e.restoring {
+		return nil
+	}
+	for _, u := range slices.Backward(e.unproven) {
+		if u.pending == 0 && !u.counts && !u.storing {
+			return u
+		}
+	}
+	return nil
+}
+
+// belowLocked returns what the mark goes back to when u is taken back: the highest token below it that was not refused as well.
+func (e *entry) belowLocked(u *unproven) floor {
+	below := e.proven
+	for _, v := range e.unproven {
+		if v.mark.Token.Less(u.mark.Token) && (v.pending > 0 || v.counts) {
+			below = floor{v.mark, true}
+		}
+	}
+	return below
+}
+
+// proveLocked records that u, and so every token below it, counts for good.
+func (e *entry) proveLocked(u *unproven) {
+	if u.gone {
+		return
+	}
+	for _, v := range e.unproven {
+		v.counts = true
+		if v == u {
+			break
+		}
+	}
+	e.settleLocked()
+}
+
+// settleLocked turns unproven tokens that count and are durable into the proven mark. While restoring it waits: what is durable now may
+// not be in a moment.
+func (e *entry) settleLocked() {
+	for len(e.unproven) > 0 && !e.restoring {
+		u := e.unproven[0]
+		if !u.counts || e.durable.below(u.mark.Token) {
+			return
+		}
+		e.proven = floor{u.mark, true}
+		e.forgetLocked(u)
+	}
+}
+
+// forgetLocked takes u out of the unproven tokens.
+func (e *entry) forgetLocked(u *unproven) {
+	u.gone = true
+	e.unproven = slices.DeleteFunc(e.unproven, func(v *unproven) bool { return v == u })
+	if len(e.unproven) == 0 {
+		e.unproven = nil
+	}
+}
+
+// revokeLocked makes the token as if it had never been seen.
+func (e *entry) revokeLocked(u *unproven) {
+	u.revoked = true
+	e.forgetLocked(u)
+}
+
+func (e *entry) addFlightLocked(t fencing.Token, exclusive bool) {
+	for i := range e.flights {
+		if f := &e.flights[i]; f.token == t {
+			f.writes++
+			f.exclusive = f.exclusive || exclusive
+			return
+		}
+	}
+	e.flights = append(e.flights, flight{token: t, writes: 1, exclusive: exclusive})
+}
+
+// flightLocked returns the flight of token t, which must exist.
+func (e *entry) flightLocked(t fencing.Token) *flight {
+	for i := range e.flights {
+		if e.flights[i].token == t {
+			return &e.flights[i]
+		}
+	}
+	panic("gate: released a write that is not in flight")
+}
+
+func (e *entry) dropFlightLocked(t fencing.Token) {
+	for i := range e.flights {
+		if f := &e.flights[i]; f.token == t {
+			if f.writes--; f.writes == 0 {
+				e.flights = append(e.flights[:i], e.flights[i+1:]...)
+			}
+			return
+		}
+	}
+	panic("gate: released a write that is not in flight")
+}
+
+// refLocked returns the entry of r with one more user. Finding and counting are one step under the lock: an entry that is about to
+// leave the table cannot be counted in.
+//
+// +checklocks:g.mu
+func (g *Gate) refLocked(r fencing.Resource) *entry {
+	e := g.entries[r]
+	if e == nil {
+		if n := len(g.free); n > 0 {
+			e, g.free = g.free[n-1], g.free[:n-1]
+		} else {
+			e = new(entry)
+		}
+		e.resource = r
+		g.entries[r] = e
+	}
+	e.refs++
+	return e
+}
+
+// maxFree bounds the entries kept for reuse.
+const maxFree = 256
+
+// unrefLocked gives up one use of the entry. What the gate knew of an idle resource is on disk or worth nothing.
+//
+// +checklocks:g.mu
+func (g *Gate) unrefLocked(e *entry) {
+	if e.refs--; e.refs > 0 {
+		return
+	}
+	if len(e.flights) > 0 || len(e.waiters) > 0 || len(e.unproven) > 0 {
+		panic("gate: a resource in use left the table")
+	}
+	delete(g.entries, e.resource)
+	if len(g.free) < maxFree && !e.dirty {
+		*e = entry{flights: e.flights[:0], waiters: e.waiters[:0]}
+		g.free = append(g.free, e)
+	}
+}

@@ -1,0 +1,312 @@
+package gate
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+// Store keeps marks durably. [github.com/fenceproxy/fenceproxy/tokenstore.Store] is one. All methods are safe for concurrent use. Only
+// the gate changes marks while it runs: it trusts what it knows of a resource in use.
+type Store interface {
+	// Load returns the durable mark of r; ok is false only if r was never seen.
+	Load(r fencing.Resource) (m fencing.Mark, ok bool, err error)
+	// Advance returns nil once all marks are on stable storage. It never lowers one.
+	Advance(ms []fencing.ResourceMark) error
+	// Restore puts to (nil: no mark) in the place of a mark whose token is from, durably, and reports whether it did. After an
+	// error of Advance or Restore either nothing was changed or Err is not nil.
+	Restore(r fencing.Resource, from fencing.Token, to *fencing.Mark) (bool, error)
+	// Err is not nil once the store can no longer be trusted. It is cheap: the gate asks before every admission.
+	Err() error
+}
+
+// Config is what a [Gate] is made of. The zero value is usable.
+type Config struct {
+	// Recover is how long writes of a previous run that stopped uncleanly may still reach the upstream, counted from [New]. Zero
+	// after a clean stop. Until it has passed no advance is admitted, nor any write on a mark with Draining set.
+	Recover time.Duration
+	// MaxWaiters bounds the writes that wait for one resource, MaxWaitersTotal those that wait at all. Further ones get a
+	// [BusyError] at once. The defaults are 1,024 and 16,384.
+	MaxWaiters, MaxWaitersTotal int
+}
+
+// Gate orders the writes of all resources. Make one with [New]. It is safe for concurrent use.
+type Gate struct {
+	store                       Store
+	maxWaiters, maxWaitersTotal int
+
+	// mu guards everything below and every field of every entry, waiter and Admission. It is never held across I/O or a wait, so
+	// one lock serves all resources: a decision takes some hundred nanoseconds, and a write that names several resources needs
+	// no lock order.
+	mu sync.Mutex
+	// +checklocks:mu
+	entries map[fencing.Resource]*entry
+	// +checklocks:mu
+	free []*entry // entries for reuse
+	// +checklocks:mu
+	stats Stats
+	// +checklocks:mu
+	recoverUntil time.Time // zero once recovery is over
+	// +checklocks:mu
+	recoverTimer *time.Timer
+	// +checklocks:mu
+	closed bool
+	// +checklocks:mu
+	quiet chan struct{} // made by Close; closed by quietLocked when nothing is in flight and storing is zero
+	// +checklocks:mu
+	storing int // advances for Observe and restores under way; Close waits for them
+	// +checklocks:mu
+	dirty []*entry // entries that dispatchLocked has still to look at
+}
+
+// New returns a gate on the marks of store.
+func New(store Store, c Config) *Gate {
+	if c.MaxWaiters <= 0 {
+		c.MaxWaiters = 1024
+	}
+	if c.MaxWaitersTotal <= 0 {
+		c.MaxWaitersTotal = 16384
+	}
+	g := &Gate{
+		store: store, maxWaiters: c.MaxWaiters, maxWaitersTotal: c.MaxWaitersTotal,
+		entries: make(map[fencing.Resource]*entry),
+	}
+	if c.Recover > 0 {
+		g.mu.Lock()
+		g.recoverUntil = time.Now().Add(c.Recover)
+		g.recoverTimer = time.AfterFunc(c.Recover, g.recovered)
+		g.mu.Unlock()
+	}
+	return g
+}
+
+// Write describes a write that asks to be admitted.
+type Write struct {
+	Resources []fencing.Resource // at least one; the gate sorts and removes doubles in a copy
+	Token     fencing.Token
+	// Greater means that the token must be above every mark, not only at it. A token is used up by the write that makes it the
+	// mark, even if that is not forwarded in the end.
+	Greater bool
+	// Exclusive admits the write only when nothing at all is in flight or in doubt on its resources, in order of arrival, and
+	// nothing beside it: for stores that mix the bytes of two writes.
+	Exclusive bool
+	// DrainTimeout is the longest wait for other writes, counted from when the write begins to wait. The time that the store
+	// takes before that to make the write's own mark durable is not counted.
+	DrainTimeout time.Duration
+	Format       fencing.Format // recorded with the mark, as are By and Policy
+	By           string
+	Policy       string
+}
+
+// Enter waits until the write may be forwarded. It blocks while the mark is made durable and, at most w.DrainTimeout, while writes
+// with another token have no outcome.
+//
+// The error is a [*StaleTokenError], a [*BusyError], a [*StoreError], [ErrClosed], or that of ctx; in each case nothing may be
+// forwarded. A mark that was advanced stays advanced even if the write then gives up (G2). A cancelled waiter leaves nothing
+// else behind.
+func (g *Gate) Enter(ctx context.Context, w Write) (*Admission, error) {
+	w.Resources = normalize(w.Resources)
+	a := newAdmission(g, w)
+	if err := g.join(a, w.Resources); err != nil {
+		return nil, err
+	}
+	var deadline time.Time
+	for {
+		if err := g.advance(a, w); err != nil {
+			return nil, err
+		}
+		v, err := g.admitOrQueue(a)
+		if err != nil {
+			return nil, err
+		}
+		if v == wait {
+			if deadline.IsZero() {
+				deadline = time.Now().Add(w.DrainTimeout)
+			}
+			if v, err = g.await(ctx, a, deadline); err != nil {
+				return nil, err
+			}
+		}
+		if v == admit {
+			return a, nil
+		}
+	}
+}
+
+// Check reports whether a token is stale on one of the resources, as Enter would, without waiting for other writes and without leaving
+// a trace. It lets a caller refuse a write before its body is read. Its error is a [*StaleTokenError], a [*StoreError] or
+// [ErrClosed].
+func (g *Gate) Check(resources []fencing.Resource, t fencing.Token, greater bool) error {
+	if err := g.store.Err(); err != nil {
+		return &StoreError{Op: "load", Err: err}
+	}
+	for _, r := range resources {
+		g.mu.Lock()
+		if g.closed {
+			g.mu.Unlock()
+			return ErrClosed
+		}
+		var seen floor
+		e := g.entries[r]
+		known := e != nil && e.known
+		if known {
+			seen = e.seenLocked()
+		}
+		g.mu.Unlock()
+		if !known {
+			m, ok, err := g.store.Load(r)
+			if err != nil {
+				return &StoreError{Op: "load", Err: err}
+			}
+			seen = floor{m, ok}
+		}
+		if seen.refuses(t, greater) {
+			return &StaleTokenError{Resource: r, Token: t, Mark: seen.mark.Token, Greater: greater}
+		}
+	}
+	return nil
+}
+
+// Observe lets a write through without making it wait, and says what Enter would have refused it with: a [*StaleTokenError], a
+// [*StoreError] or [ErrClosed]. The admission is nil only if the mark could not be read or the gate is closed. A higher token becomes
+// the highest seen at once and durable in the background, so an observed write can be ahead of its mark on disk. While it is in
+// flight, writes with other tokens that come through Enter wait for it.
+func (g *Gate) Observe(w Write) (*Admission, error) {
+	w.Resources = normalize(w.Resources)
+	w.Exclusive = false
+	a := newAdmission(g, w)
+	if err := g.join(a, w.Resources); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		g.leaveLocked(a)
+		return nil, ErrClosed
+	}
+	err := a.staleLocked()
+	if err == nil && g.storing < maxStoring {
+		if ms := g.raiseLocked(a, w); len(ms) > 0 {
+			g.advanceLater(a, ms)
+		}
+	}
+	g.admitLocked(a)
+	return a, err
+}
+
+// maxStoring bounds the advances under way for Observe. Beyond it an observed token leaves no mark.
+const maxStoring = 256
+
+// advanceLater makes marks durable in the background. The goroutine ends when the store answers; Close waits for it.
+//
+// +checklocks:g.mu
+func (g *Gate) advanceLater(a *Admission, ms []fencing.ResourceMark) {
+	g.storing++
+	for i := range a.claims {
+		a.claims[i].entry.refs++
+	}
+	held := slices.Clone(a.claims)
+	go func() {
+		_ = g.restoreAll(g.advancedLater(held, ms, g.store.Advance(ms))) // on error the mark stays; its writer was answered
+	}()
+}
+
+// advancedLater takes note of what became of the marks, and returns the tokens that were refused while they were on their way.
+func (g *Gate) advancedLater(held []claim, ms []fencing.ResourceMark, err error) (back []restoration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.advancedLocked(ms, err)
+	for i := range held {
+		e := held[i].entry
+		if u := g.beginRestoreLocked(e); u != nil {
+			back = append(back, restoration{e, u})
+		}
+		g.unrefLocked(e)
+	}
+	g.storing--
+	g.quietLocked()
+	return back
+}
+
+// admitOrQueue admits the write, or lets it stand in line, or says that its token has to advance again. On error the admission has
+// left.
+func (g *Gate) admitOrQueue(a *Admission) (verdict, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v, err := g.judgeLocked(a)
+	if err == nil && v == wait {
+		err = g.overfullLocked(a)
+	}
+	switch {
+	case err != nil:
+		g.leaveLocked(a)
+	case v == admit:
+		g.admitLocked(a)
+	case v == wait:
+		g.enqueueLocked(a)
+	}
+	return v, err
+}
+
+// join puts the admission's resources on the table and makes their marks known. On error the admission has left.
+func (g *Gate) join(a *Admission, resources []fencing.Resource) error {
+	if err := g.store.Err(); err != nil {
+		return &StoreError{Op: "load", Err: err}
+	}
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return ErrClosed
+	}
+	known := true
+	for i, r := range resources {
+		e := g.refLocked(r)
+		a.claims[i].entry = e
+		known = known && e.known
+	}
+	g.mu.Unlock()
+	if known {
+		return nil
+	}
+	return g.load(a)
+}
+
+// load reads the marks that are not known yet. Only the gate advances marks, and only those of known entries, so two loads of one
+// resource see the same mark and the first to come back wins.
+func (g *Gate) load(a *Admission) error {
+	for i := range a.claims {
+		e := a.claims[i].entry
+		g.mu.Lock()
+		known := e.known
+		g.mu.Unlock()
+		if known {
+			continue
+		}
+		m, ok, err := g.store.Load(e.resource)
+		g.mu.Lock()
+		if err != nil {
+			g.leaveLocked(a)
+			g.mu.Unlock()
+			return &StoreError{Op: "load", Err: err}
+		}
+		if !e.known {
+			e.known, e.durable, e.proven = true, floor{m, ok}, floor{m, ok}
+			e.unsettled = ok && m.Draining && !g.recoverUntil.IsZero()
+		}
+		g.mu.Unlock()
+	}
+	return nil
+}
+
+// normalize returns the resources sorted and without doubles, copying only when it must.
+func normalize(rs []fencing.Resource) []fencing.Resource {
+	if len(rs) < 2 {
+		return rs
+	}
+	rs = slices.Clone(rs)
+	slices.Sort(rs)
+	return slices.Compact(rs)
+}

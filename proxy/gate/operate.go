@@ -1,0 +1,198 @@
+package gate
+
+import (
+	"context"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+// SetMark is the operator's way to change a mark. It makes m the mark of r, durably, and returns the one before (ok is false if there
+// was none). To lower a mark, lower must be true; otherwise the error is [ErrWouldLower]. Writes that wait with a token above m
+// advance the mark again. The error is [ErrChanged] if the mark moved meanwhile, a [*StoreError] or [ErrClosed].
+func (g *Gate) SetMark(r fencing.Resource, m fencing.Mark, lower bool) (old fencing.Mark, ok bool, err error) {
+	if err := r.Check(); err != nil {
+		return fencing.Mark{}, false, err
+	}
+	a := newAdmission(g, Write{Resources: []fencing.Resource{r}, Token: m.Token})
+	if err := g.join(a, []fencing.Resource{r}); err != nil {
+		return fencing.Mark{}, false, err
+	}
+	e := a.claims[0].entry
+	var refused *unproven
+	g.mu.Lock()
+	seen := e.seenLocked()
+	old, ok = seen.mark, seen.ok
+	m.Draining = len(e.flights) > 0 || !g.recoverUntil.IsZero()
+	switch {
+	case e.restoring || e.durable != seen:
+		err = ErrChanged
+	case seen.refuses(m.Token, false) && !lower:
+		err = ErrWouldLower
+	case ok && seen.mark.Token == m.Token:
+		if u := e.findLocked(m.Token); u != nil {
+			e.proveLocked(u) // the operator vouches for it
+		}
+	default:
+		e.restoring = true // nobody is admitted meanwhile
+		g.mu.Unlock()
+		err = g.replace(e, seen, m)
+		g.mu.Lock()
+		e.restoring = false
+		e.settleLocked()
+		refused = g.beginRestoreLocked(e)
+		g.dispatchLocked(e)
+	}
+	g.leaveLocked(a)
+	g.mu.Unlock()
+	if refused != nil {
+		_ = g.restore(e, refused) // on error that mark stays; its writer was answered
+	}
+	return old, ok, err
+}
+
+// replace puts m in the place of the durable mark was. The caller has set e.restoring.
+func (g *Gate) replace(e *entry, was floor, m fencing.Mark) error {
+	done := true
+	var err error
+	if was.below(m.Token) {
+		err = g.store.Advance([]fencing.ResourceMark{{Resource: e.resource, Mark: m}})
+	} else {
+		done, err = g.store.Restore(e.resource, was.mark.Token, &m)
+	}
+	switch {
+	case err != nil:
+		return &StoreError{Op: "advance", Err: err}
+	case !done:
+		return ErrChanged
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e.durable == was || e.durable.below(m.Token) { // otherwise a higher token became durable meanwhile
+		e.durable = floor{m, true}
+	}
+	e.proven = floor{m, true}
+	e.unsettled = e.unsettled || !g.recoverUntil.IsZero()
+	for len(e.unproven) > 0 && (!m.Token.Less(e.unproven[0].mark.Token) || was.refuses(e.unproven[0].mark.Token, true)) {
+		e.revokeLocked(e.unproven[0])
+	}
+	return nil
+}
+
+// Stats counts what the gate holds now.
+type Stats struct {
+	InFlight  int // writes admitted and without outcome, those that settle among them
+	InDoubt   int // writes whose outcome is unknown and whose hold runs
+	Waiting   int // writes that wait to be admitted
+	Resources int // resources in use
+}
+
+// Stats returns the present counts.
+func (g *Gate) Stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.stats
+	s.Resources = len(g.entries)
+	return s
+}
+
+// State is what the gate knows of one resource in use.
+type State struct {
+	Seen     fencing.Mark // the highest mark seen; it may not be durable yet
+	HasSeen  bool
+	InFlight int
+	InDoubt  int
+	Waiting  int
+	Settled  bool // false while the resource waits out the writes of an unclean stop
+}
+
+// Inspect returns the state of r, and false if nobody uses it now: then its mark is in the store.
+func (g *Gate) Inspect(r fencing.Resource) (State, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.entries[r]
+	if e == nil || !e.known {
+		return State{}, false
+	}
+	seen := e.seenLocked()
+	s := State{Seen: seen.mark, HasSeen: seen.ok, Waiting: len(e.waiters), Settled: !e.unsettled || g.recoverUntil.IsZero()}
+	for _, f := range e.flights {
+		s.InFlight += f.writes - f.inDoubt
+		s.InDoubt += f.inDoubt
+	}
+	return s, true
+}
+
+// Recovering returns how long advances still wait for writes of an unclean stop.
+func (g *Gate) Recovering() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.recoverUntil.IsZero() {
+		return 0
+	}
+	return max(0, time.Until(g.recoverUntil))
+}
+
+// recovered ends the recovery after an unclean stop.
+func (g *Gate) recovered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.recoverUntil = time.Time{}
+	for _, e := range g.entries {
+		e.unsettled = false
+	}
+	g.dispatchAllLocked()
+}
+
+// +checklocks:g.mu
+func (g *Gate) dispatchAllLocked() {
+	var waited []*entry
+	for _, e := range g.entries {
+		if len(e.waiters) > 0 {
+			waited = append(waited, e)
+		}
+	}
+	for _, e := range waited {
+		g.dispatchLocked(e) // a no-op for one that an earlier dispatch emptied
+	}
+}
+
+// Close refuses every write that is not in flight with [ErrClosed] and waits until ctx is done or the writes in flight have an outcome
+// and have settled. It returns true if nothing was left, in doubt neither: only then may the store be marked as cleanly
+// stopped. The gate stays closed.
+func (g *Gate) Close(ctx context.Context) bool {
+	g.mu.Lock()
+	g.closed = true
+	g.dispatchAllLocked()
+	if g.recoverTimer != nil {
+		g.recoverTimer.Stop()
+	}
+	unsettled := !g.recoverUntil.IsZero()
+	if g.quiet == nil {
+		g.quiet = make(chan struct{})
+	}
+	quiet := g.quiet
+	g.quietLocked()
+	g.mu.Unlock()
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stats.InFlight == 0 && g.stats.InDoubt == 0 && g.storing == 0 && !unsettled
+}
+
+// quietLocked tells Close once nothing is in flight and no mark is on its way to the disk behind a caller's back.
+//
+// +checklocks:g.mu
+func (g *Gate) quietLocked() {
+	if g.quiet == nil || g.stats.InFlight > 0 || g.storing > 0 {
+		return
+	}
+	select {
+	case <-g.quiet:
+	default:
+		close(g.quiet)
+	}
+}
