@@ -1,0 +1,15 @@
+package policies
+
+// Readings is every lenient reading of a raw path.
+var Readings = readings
+
+// CompileTemplate reports what is wrong with a template for the pattern, or "".
+func CompileTemplate(path, text string) string {
+	id := defaultIdentity()
+	p, reason := compilePattern(path, &id)
+	if reason != "" {
+		return reason
+	}
+	_, reason, _ = compileTemplate(text, p)
+	return reason
+}

@@ -1,0 +1,265 @@
+package policies
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// rule is the value of an identity option.
+type rule string
+
+const (
+	reject    rule = "reject"
+	literal   rule = "literal"
+	resolve   rule = "resolve"
+	collapse  rule = "collapse"
+	same      rule = "same"
+	distinct  rule = "distinct"
+	separator rule = "separator"
+	strip     rule = "strip"
+	sensitive rule = "sensitive"
+	fold      rule = "fold"
+	asIs      rule = "as-is"
+	nfcKey    rule = "nfc-key"
+	nfcOnly   rule = "reject-non-nfc"
+)
+
+// identity says how the store reads the spelling of a path. It is not changed once compiled.
+type identity struct {
+	dots, empties, slash, encoded, params, letters, unicode rule
+	query                                                   []string // sorted
+}
+
+func defaultIdentity() identity {
+	return identity{dots: reject, empties: reject, slash: same, encoded: reject, params: literal, letters: sensitive, unicode: asIs}
+}
+
+// String lists the options; equal identities have equal texts.
+func (id *identity) String() string {
+	return fmt.Sprintf("dot_segments=%s empty_segments=%s trailing_slash=%s encoded_slash=%s path_params=%s case=%s unicode=%s query_identity=%s",
+		id.dots, id.empties, id.slash, id.encoded, id.params, id.letters, id.unicode, strings.Join(id.query, ","))
+}
+
+func (id *identity) strictSlash() bool { return id.slash == distinct }
+
+// MaxPathLen is the length in bytes of the longest raw path that a write may have. It is more than three times the longest key,
+// so that a key made of escapes alone still fits.
+const MaxPathLen = 16 << 10
+
+// canonical decodes a raw path once, segment by segment. The reason is a clause that says why the path is ambiguous, or empty.
+// The order of the steps matters: separators are found before anything is decoded, so that an encoded slash cannot become one
+// by accident; parameters are cut before dots are looked for, since "..;x" is ".." to a store that strips them.
+func (id *identity) canonical(path string, buf []string) (c canonicalPath, reason string) {
+	plain, reason := id.scan(path)
+	if reason != "" {
+		return c, reason
+	}
+	if !plain && id.encoded == separator {
+		path = encodedSlash.Replace(path)
+	}
+	segs, last := buf, false
+	for rest := path[1:]; !last; {
+		raw := rest
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			raw, rest = rest[:i], rest[i+1:]
+		} else {
+			last = true
+		}
+		seg := raw
+		if !plain || len(raw) > 0 && raw[0] == '.' {
+			if seg, reason = id.segment(raw); reason != "" {
+				return c, reason
+			}
+		}
+		switch {
+		case seg == "" && last:
+			c.slash = true
+		case seg == "" && id.empties == reject:
+			return c, "the path holds an empty segment (//)"
+		case seg == "" && id.empties == collapse:
+		case seg == "." && id.dots == resolve:
+			c.slash = last
+		case seg == ".." && id.dots == resolve:
+			if len(segs) == 0 {
+				return c, "the path climbs above the root (..)"
+			}
+			segs, c.slash = segs[:len(segs)-1], last
+		default:
+			segs = append(segs, seg)
+		}
+	}
+	c.segments = segs
+	if len(segs) == 0 || id.slash == same {
+		c.slash = false
+	}
+	if c.slash && id.slash == reject {
+		return c, "the path ends in a slash"
+	}
+	return c, ""
+}
+
+var encodedSlash = strings.NewReplacer("%2F", "/", "%2f", "/")
+
+// scan looks at the raw bytes. plain is true if every segment that does not start with a dot stands for itself.
+func (id *identity) scan(path string) (plain bool, reason string) {
+	if path == "" || path[0] != '/' {
+		return false, "the target does not begin with /"
+	}
+	if len(path) > MaxPathLen {
+		return false, fmt.Sprintf("the path is longer than %d bytes", MaxPathLen)
+	}
+	plain = id.letters == sensitive
+	for i := 0; i < len(path); i++ {
+		switch b := path[i]; {
+		case b > '@' && b < '[', b >= 'a' && b <= 'z', b >= '/' && b <= '9', b == '-', b == '.', b == '_':
+		case b <= ' ' || b == 0x7f:
+			return false, "the path holds a raw space or control character"
+		case b == '\\':
+			return false, `the path holds a backslash`
+		case b == '#':
+			return false, "the target holds a raw #"
+		case b == '%':
+			plain = false
+			if i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2]) {
+				return false, "the path holds a bad %-escape"
+			}
+			if path[i+1] == '2' && path[i+2]|0x20 == 'f' && id.encoded == reject {
+				return false, "the path holds an encoded slash (%2F)"
+			}
+		case b == ';' || b >= 0x80:
+			plain = false
+		}
+	}
+	return plain, ""
+}
+
+// segment decodes one raw segment and brings it into the form that keys use.
+func (id *identity) segment(raw string) (seg, reason string) {
+	if head, _, found := strings.Cut(raw, ";"); found {
+		switch id.params {
+		case reject:
+			return "", "the path holds a parameter (;)"
+		case strip:
+			raw = head
+		default:
+			if h := unescape(head); id.dots != literal && (h == "." || h == "..") {
+				return "", "the path holds a dot segment with a parameter (..;)"
+			}
+		}
+	}
+	seg = unescape(raw)
+	if id.params != literal && strings.Contains(seg, ";") {
+		return "", "the path holds an encoded semicolon (%3B)"
+	}
+	if reason = badText(seg); reason != "" {
+		return "", reason
+	}
+	if reason = id.dotted(seg); reason != "" {
+		return "", reason
+	}
+	if id.unicode == nfcOnly && !norm.NFC.IsNormalString(seg) {
+		return "", "the path is not in Unicode normal form C"
+	}
+	return id.normal(seg), ""
+}
+
+// normal applies the options on letters, which hold for query values too.
+func (id *identity) normal(s string) string {
+	if id.letters == fold {
+		s = foldText(s)
+	}
+	if id.unicode == nfcKey {
+		s = norm.NFC.String(s)
+		if id.letters == fold { // composing can bring out a letter that folds
+			s = norm.NFC.String(foldText(s))
+		}
+	}
+	return s
+}
+
+// dotted looks for dot segments, also between literal slashes inside a segment: a store that cleans its paths after decoding
+// would climb there.
+func (id *identity) dotted(seg string) string {
+	if id.dots == literal || !strings.Contains(seg, ".") {
+		return ""
+	}
+	const reason = "the path holds a dot segment (. or ..)"
+	if seg == "." || seg == ".." {
+		if id.dots == resolve {
+			return ""
+		}
+		return reason
+	}
+	if strings.Contains(seg, "/") {
+		for part := range strings.SplitSeq(seg, "/") {
+			if part == "." || part == ".." {
+				return reason
+			}
+		}
+	}
+	return ""
+}
+
+func badText(s string) string {
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError:
+			if _, n := utf8.DecodeRuneInString(s[i:]); n <= 1 {
+				return "the path is not valid UTF-8"
+			}
+		case r == '\\':
+			return `the path holds an encoded backslash (%5C)`
+		case unicode.IsControl(r):
+			return "the path holds an encoded control character"
+		}
+	}
+	return ""
+}
+
+func isHex(b byte) bool { return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'f' }
+
+func unhex(b byte) byte {
+	if b <= '9' {
+		return b - '0'
+	}
+	return b | 0x20 - 'a' + 10
+}
+
+// unescape decodes %XX once and leaves bad escapes as they are.
+func unescape(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]) {
+			out = append(out, unhex(s[i+1])<<4|unhex(s[i+2]))
+			i += 2
+			continue
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// foldText brings letters that differ only in case to one form. It goes through the smallest letter of the folding orbit, so that
+// the long s and the Kelvin sign meet their plain forms too.
+func foldText(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf {
+			if 'A' <= r && r <= 'Z' {
+				r += 'a' - 'A'
+			}
+			return r
+		}
+		low := r
+		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+			low = min(low, next)
+		}
+		return unicode.ToLower(unicode.ToUpper(low))
+	}, s)
+}

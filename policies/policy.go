@@ -1,0 +1,242 @@
+package policies
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+// Mode says what a policy does with the requests that it matches.
+type Mode string
+
+const (
+	Enforce Mode = "enforce" // writes are ordered, stale ones rejected
+	Observe Mode = "observe" // marks advance, nothing waits or is refused, all is counted
+	Off     Mode = "off"     // writes pass as if there were no proxy
+)
+
+// Compare says how a token must stand to the mark.
+type Compare string
+
+const (
+	AtLeast Compare = "at-least" // token >= mark: a holder writes many times
+	Greater Compare = "greater"  // token > mark: each write needs a new number
+)
+
+// MissingToken says what becomes of a request without a token.
+type MissingToken string
+
+const (
+	MissingReject MissingToken = "reject"
+	MissingAllow  MissingToken = "allow" // it passes unfenced
+)
+
+// Policy is a compiled rule. It is shared by all requests: its fields are not to be changed.
+type Policy struct {
+	Name         string
+	Index        int // place in the file, from 0; the built-in policy has the number of the others
+	Mode         Mode
+	Compare      Compare
+	MissingToken MissingToken
+	Format       fencing.Format
+	Limits       fencing.Limits
+	DrainTimeout time.Duration
+	InDoubtHold  time.Duration
+	Settle       time.Duration
+	Serial       bool  // same_token: serial
+	Stream       bool  // request_body: stream
+	RevertOn     []int // statuses with which the store turns the caller away
+	StaleStatus  int
+	RevealMark   bool
+
+	conditions
+	pattern   *pattern
+	identity  *identity
+	templates []template
+	places    []place
+}
+
+// Reverts reports whether a token is no evidence when the upstream answers with status.
+func (p *Policy) Reverts(status int) bool { return slices.Contains(p.RevertOn, status) }
+
+// Path is the pattern as written.
+func (p *Policy) Path() string { return p.pattern.text }
+
+// Methods lists what the policy matches; nil means every method but GET, HEAD and OPTIONS.
+func (p *Policy) Methods() []string { return slices.Clone(p.methods) }
+
+// Resource lists the resource templates as written.
+func (p *Policy) Resource() []string {
+	out := make([]string, len(p.templates))
+	for i, t := range p.templates {
+		out[i] = t.text
+	}
+	return out
+}
+
+// ReadsBody reports whether a resource template reads the JSON body.
+func (p *Policy) ReadsBody() bool {
+	return slices.ContainsFunc(p.templates, func(t template) bool { return t.body })
+}
+
+// TokenPlaces lists where the token is looked for, in order: "header Fencing-Token".
+func (p *Policy) TokenPlaces() []string {
+	out := make([]string, len(p.places))
+	for i, pl := range p.places {
+		out[i] = pl.label
+	}
+	return out
+}
+
+// TokenHeaders lists the headers that are nothing but tokens, in canonical form.
+func (p *Policy) TokenHeaders() []string {
+	var out []string
+	for _, pl := range p.places {
+		if pl.kind == placeHeader && pl.pattern == nil {
+			out = append(out, pl.name)
+		}
+	}
+	return out
+}
+
+// Identity lists the identity options, in one line.
+func (p *Policy) Identity() string { return p.identity.String() }
+
+// KeyFingerprint is a stable, readable text of what decides the policy's resource keys and their order. When it changes, the marks
+// that were kept under the old keys no longer guard the objects that they were taken for.
+func (p *Policy) KeyFingerprint() string {
+	keys := make([]string, len(p.templates))
+	for i := range p.templates {
+		keys[i] = p.templates[i].fingerprint(p.pattern)
+	}
+	slices.Sort(keys)
+	order := "number"
+	if p.Format == fencing.Pair {
+		order = "pair"
+	}
+	return fmt.Sprintf("resource %s; order %s; %s", strings.Join(keys, ", "), order, p.identity)
+}
+
+type unmatchedWrites string
+
+const (
+	unmatchedReject unmatchedWrites = "reject"
+	unmatchedAllow  unmatchedWrites = "allow"
+	unmatchedFence  unmatchedWrites = "fence"
+)
+
+// UnmatchedName is the name of the built-in policy of unmatched_writes: fence. No policy of a file can have it.
+const UnmatchedName = "(unmatched)"
+
+// Set is the compiled policies of one configuration. It never changes and may be used by any number of goroutines.
+type Set struct {
+	policies    []*Policy // in file order
+	builtin     *Policy   // nil unless unmatched_writes: fence
+	all         []*Policy // policies, then builtin
+	unmatched   unmatchedWrites
+	identity    *identity // of defaults
+	fencesReads bool
+}
+
+// Policies returns the policies of the file, in its order.
+func (s *Set) Policies() []*Policy { return slices.Clone(s.policies) }
+
+// Unmatched returns the built-in policy that fences writes which no other policy covers, or nil if they are rejected or allowed.
+func (s *Set) Unmatched() *Policy { return s.builtin }
+
+// UnmatchedWrites is what becomes of writes that no policy covers: reject, allow or fence.
+func (s *Set) UnmatchedWrites() string { return string(s.unmatched) }
+
+// MaxInDoubtHold is the longest time that any policy holds a write whose outcome is unknown, settle included.
+func (s *Set) MaxInDoubtHold() time.Duration {
+	var longest time.Duration
+	for _, p := range s.all {
+		longest = max(longest, p.InDoubtHold+p.Settle)
+	}
+	return longest
+}
+
+// Fingerprints returns [Policy.KeyFingerprint] by name, of the built-in policy too.
+func (s *Set) Fingerprints() map[string]string {
+	out := make(map[string]string, len(s.all))
+	for _, p := range s.all {
+		out[p.Name] = p.KeyFingerprint()
+	}
+	return out
+}
+
+func (s *Set) allStream() bool {
+	return len(s.all) > 0 && !slices.ContainsFunc(s.all, func(p *Policy) bool { return !p.Stream })
+}
+
+// Row is a policy as a table shows it.
+type Row struct {
+	Name, Match, Methods, Resource, Token, Mode string
+}
+
+// Describe returns one row a policy, in the order in which they are tried, and a last one for what none of them covers.
+func (s *Set) Describe() []Row {
+	rows := make([]Row, 0, len(s.all)+1)
+	for _, p := range s.all {
+		row := Row{
+			Name: p.Name, Match: p.describeMatch(), Methods: "(writes)", Resource: strings.Join(p.Resource(), " + "),
+			Token: strings.Join(p.TokenPlaces(), ", ") + " " + p.Format.String(), Mode: string(p.Mode),
+		}
+		if p.methods != nil {
+			row.Methods = strings.Join(p.methods, ",")
+		}
+		if p.Compare == Greater {
+			row.Token += ", greater"
+		}
+		if p.MissingToken == MissingAllow {
+			row.Token += ", optional"
+		}
+		if p.Mode == Off {
+			row.Resource, row.Token = "-", "-"
+		}
+		rows = append(rows, row)
+	}
+	if s.builtin == nil {
+		rows = append(rows, Row{Name: UnmatchedName, Match: "/", Methods: "(writes)", Resource: "-", Token: "-", Mode: string(s.unmatched)})
+	}
+	return rows
+}
+
+func (p *Policy) describeMatch() string {
+	text := p.host + p.pattern.text
+	for _, q := range p.query {
+		text += " ?" + q.name + "=" + q.value
+	}
+	for _, h := range p.headers {
+		text += " " + h.name + ":" + h.value
+	}
+	return text
+}
+
+// intern gives equal identities one pointer, so that Decide reads a path once for all policies that agree on how to.
+type intern map[string]*identity
+
+func (m intern) of(id identity) *identity {
+	text := id.String()
+	if known, ok := m[text]; ok {
+		return known
+	}
+	id.query = slices.Sorted(maps.Keys(sliceSet(id.query)))
+	if len(id.query) == 0 {
+		id.query = nil
+	}
+	m[text] = &id
+	return &id
+}
+
+func sliceSet(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, n := range names {
+		set[n] = true
+	}
+	return set
+}

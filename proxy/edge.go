@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+)
+
+// edge is where requests come in. It refuses what cannot be fenced whatever the policies say, has the policies decide, and hands the
+// rest to the dispatcher. It sees the headers before any hop-by-hop rule removes one of them: a client that names the token header in
+// Connection must not get rid of the token that way.
+func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{ResponseWriter: w, p: p, in: r, start: time.Now(), set: p.policies.Load()}
+	defer x.end()
+	if len(r.TransferEncoding) > 0 {
+		// net/http accepts Content-Length beside Transfer-Encoding and hides it. Whoever sent both may mean another request to
+		// begin elsewhere (RFC 9112 section 6.1): nothing more is read from this connection.
+		x.closeConn = true
+	}
+	if err := x.refusal(); err != nil {
+		x.reject(err)
+		return
+	}
+	x.decision = x.set.Decide(&policies.Request{
+		Method: r.Method, Target: x.target, Host: r.Host, Header: r.Header, RemoteAddr: r.RemoteAddr,
+	})
+	if x.decision.Action == policies.Reject && !x.decision.Observed {
+		x.reject(x.decision.Err)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	p.root.ServeHTTP(x, r)
+}
+
+// observed reports whether the policy only watches: what would be refused is let through and marked.
+func (x *exchange) observed() bool {
+	return x.decision.Policy != nil && x.decision.Policy.Mode == policies.Observe
+}
+
+// end runs on every way out of a request, panics included: an answer that nobody closed is closed, so that the gate is released.
+func (x *exchange) end() {
+	if x.answer != nil {
+		x.answer.Close()
+	}
+}
+
+// refusal returns an error for requests that no policy can allow, and otherwise sets x.target.
+func (x *exchange) refusal() error {
+	r := x.in
+	switch {
+	case r.Method == http.MethodConnect:
+		return &refusedError{http.StatusMethodNotAllowed, "CONNECT would open a tunnel past the fence"}
+	case r.Method == http.MethodTrace:
+		return &refusedError{http.StatusMethodNotAllowed, "TRACE is not forwarded"}
+	case r.ProtoMajor == 1 && r.Header.Get("Upgrade") != "":
+		return &refusedError{http.StatusBadRequest, "an upgraded connection cannot be fenced; send the request without Upgrade, over plain HTTP/1.1"}
+	case r.ProtoMajor == 1 && r.ProtoMinor == 0 && !safe(r.Method) && r.Header.Get("Content-Length") == "":
+		// net/http ignores Transfer-Encoding in HTTP/1.0 and would forward an empty body.
+		return &refusedError{http.StatusLengthRequired, "an HTTP/1.0 write needs a Content-Length"}
+	}
+	x.target = r.RequestURI
+	if strings.HasPrefix(x.target, "/") || x.target == "*" && r.Method == http.MethodOptions {
+		return nil
+	}
+	target, ok := ownTarget(r)
+	if !ok {
+		return &policies.AmbiguousError{Reason: "the request target names another host; this is not a forward proxy: send the path alone"}
+	}
+	x.target = target
+	in := *r.URL
+	in.Scheme, in.Host, in.User = "", "", nil
+	x.in.URL = &in
+	return nil
+}
+
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// ownTarget returns the origin form of an absolute target that names this very listener (RFC 9112 section 3.2.2 wants it accepted).
+func ownTarget(r *http.Request) (string, bool) {
+	if r.URL.Host == "" || r.URL.User != nil || r.URL.Opaque != "" {
+		return "", false
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return "", false
+	}
+	addr, err := netip.ParseAddrPort(local.String())
+	if err != nil {
+		return "", false
+	}
+	host, port := r.URL.Hostname(), r.URL.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[r.URL.Scheme]
+	}
+	ip, err := netip.ParseAddr(host)
+	same := err == nil && ip.Unmap() == addr.Addr().Unmap() || strings.EqualFold(host, "localhost") && addr.Addr().Unmap().IsLoopback()
+	if !same || port != itoa(int(addr.Port())) {
+		return "", false
+	}
+	_, rest, _ := strings.Cut(r.RequestURI, "://")
+	i := strings.IndexAny(rest, "/?")
+	switch {
+	case i < 0:
+		return "/", true
+	case rest[i] == '?':
+		return "/" + rest[i:], true
+	}
+	return rest[i:], true
+}

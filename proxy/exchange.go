@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+)
+
+// exchange is one request on its way through the proxy. It is the ResponseWriter of the request, so that headers which belong to
+// the connection survive the reverse proxy, and travels in the request's context to the fence.
+type exchange struct {
+	http.ResponseWriter
+	p        *Proxy
+	in       *http.Request // as the server made it: its Trailer is filled in when the body has been read
+	set      *policies.Set // the policies that were in force when the request came
+	decision policies.Decision
+	target   string // path and query as on the request line
+	start    time.Time
+
+	closeConn bool // send Connection: close with the final head
+	wroteHead bool
+	answer    *answer // the upstream's answer once it is being passed on
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (x *exchange) WriteHeader(status int) {
+	if status >= 200 {
+		x.wroteHead = true
+		if x.closeConn {
+			x.Header().Set("Connection", "close")
+		}
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets [http.ResponseController] reach the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// readDeadline bounds the next read of the client's body. Zero lifts the bound.
+func (x *exchange) readDeadline(d time.Duration) {
+	t := time.Time{}
+	if d > 0 {
+		t = time.Now().Add(d)
+	}
+	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(t) // not supported: no bound
+}
+
+// writeDeadline bounds the next write to the client. Zero lifts the bound.
+func (x *exchange) writeDeadline(d time.Duration) {
+	t := time.Time{}
+	if d > 0 {
+		t = time.Now().Add(d)
+	}
+	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(t)
+}
+
+// hasBody reports whether the client has a body to send.
+func (x *exchange) hasBody() bool {
+	return x.in.ContentLength != 0 && x.in.Body != nil && x.in.Body != http.NoBody
+}
+
+// refuseBody prepares an answer to a client whose body was not read. A small body that is there already is thrown away, and the
+// connection kept; otherwise the connection is closed, since the server cannot know where the next request begins (RFC 9112
+// section 9.3) and a client that waits for 100 Continue must not be asked for the body (RFC 9110 section 10.1.1).
+func (x *exchange) refuseBody() {
+	const small, soon = 64 << 10, 20 * time.Millisecond
+	if !x.hasBody() {
+		return
+	}
+	if n := x.in.ContentLength; n < 0 || n > small || x.in.Header.Get("Expect") != "" {
+		x.closeConn = true
+		return
+	}
+	x.readDeadline(soon)
+	if !discard(x.in.Body) {
+		x.closeConn = true
+	}
+	x.readDeadline(0)
+}
+
+// client returns the address of the client without its port.
+func (x *exchange) client() string {
+	host, _, err := net.SplitHostPort(x.in.RemoteAddr)
+	if err != nil {
+		return x.in.RemoteAddr
+	}
+	return host
+}

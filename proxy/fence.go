@@ -1,0 +1,177 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy/gate"
+)
+
+// fence is the one [http.RoundTripper] through which every request goes to the upstream.
+type fence struct{ p *Proxy }
+
+// RoundTrip implements [http.RoundTripper]. A refusal is a response, not an error; an error means that the client is gone or that the
+// upstream broke off an answer which was being passed on.
+func (f fence) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := exchangeOf(req.Context())
+	if x == nil {
+		return nil, errors.New("proxy: a request reached the fence without having been identified")
+	}
+	if !safe(req.Method) {
+		shieldIdempotencyKey(req)
+	}
+	d := &x.decision
+	switch {
+	case d.Action == policies.Fence && x.observed():
+		return f.observe(req, x)
+	case d.Action == policies.Fence:
+		return f.enforce(req, x)
+	case d.Action == policies.Reject:
+		return f.wouldReject(req, x)
+	}
+	return f.pass(req, x)
+}
+
+// shieldIdempotencyKey keeps net/http from sending a write twice. It repeats a request whose kept connection broke, if the header map
+// holds Idempotency-Key; under another spelling, which is the same header on the wire, it does not.
+func shieldIdempotencyKey(req *http.Request) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if vs, ok := req.Header[name]; ok {
+			delete(req.Header, name)
+			req.Header[lower(name)] = vs
+		}
+	}
+}
+
+// enforce admits a write and forwards it. The order of the steps is the guarantee; proxy/README.md says what breaks if two are swapped:
+//
+//  1. a stale token is refused before the body is read
+//  2. the body is taken in
+//  3. the gate: the mark is durable, lower writes have an outcome
+//  4. forward
+//  5. the outcome is known only when the answer was read to its end
+func (f fence) enforce(req *http.Request, x *exchange) (*http.Response, error) {
+	p, d := f.p, &x.decision
+	greater := d.Policy.Compare == policies.Greater
+	if !d.NeedsBody {
+		if err := p.gate.Check(d.Resources, d.Token, greater); err != nil {
+			return x.refuse(err), nil
+		}
+	}
+	body, err := f.takeBody(req, x)
+	if err != nil {
+		return x.bodyFailed(err)
+	}
+	if d.NeedsBody {
+		if err := body.resolve(d); err != nil {
+			body.release()
+			return x.refuse(err), nil
+		}
+	}
+	start := time.Now()
+	a, err := p.gate.Enter(req.Context(), x.write())
+	p.metrics.gateWait.Observe(time.Since(start).Seconds())
+	if err != nil {
+		body.release()
+		if req.Context().Err() != nil {
+			return x.abandoned(req.Context().Err())
+		}
+		return x.refuse(err), nil
+	}
+	return f.forward(req, x, a, body)
+}
+
+// observe forwards a write whatever the gate says of it, and marks what the gate would have refused.
+func (f fence) observe(req *http.Request, x *exchange) (*http.Response, error) {
+	d := &x.decision
+	body, err := f.takeBody(req, x)
+	if err != nil {
+		return x.bodyFailed(err)
+	}
+	if d.NeedsBody {
+		if d.Err = body.resolve(d); d.Err != nil {
+			return f.forward(req, x, nil, body)
+		}
+	}
+	a, err := f.p.gate.Observe(x.write())
+	d.Err = err
+	return f.forward(req, x, a, body)
+}
+
+// wouldReject forwards a write that a policy in observe mode would refuse for what it says: no token, say.
+func (f fence) wouldReject(req *http.Request, x *exchange) (*http.Response, error) {
+	body, err := f.takeBody(req, x)
+	if err != nil {
+		return x.bodyFailed(err)
+	}
+	return f.forward(req, x, nil, body)
+}
+
+// write is what the gate is asked.
+func (x *exchange) write() gate.Write {
+	d := &x.decision
+	return gate.Write{
+		Resources: d.Resources, Token: d.Token, Greater: d.Policy.Compare == policies.Greater, Exclusive: d.Policy.Serial,
+		DrainTimeout: d.Policy.DrainTimeout, Format: d.Policy.Format, By: x.client(), Policy: d.Policy.Name,
+	}
+}
+
+// forward sends an admitted write and settles it. The admission (nil where nothing is gated) has exactly one outcome on every way out,
+// panics included, and with it the body is freed.
+func (f fence) forward(req *http.Request, x *exchange, a *gate.Admission, body *body) (resp *http.Response, err error) {
+	o := &outcome{x: x, a: a, body: body}
+	defer func() {
+		if r := recover(); r != nil {
+			o.lost(fmt.Errorf("panic while forwarding: %v", r), false)
+			panic(r)
+		}
+	}()
+	out, leg := f.p.upstream.start(req, true)
+	body.attach(out, leg)
+	sentAt := time.Now()
+	resp, err = f.p.upstream.transport.RoundTrip(out)
+	f.p.metrics.upstream.Observe(time.Since(sentAt).Seconds())
+	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
+		resp.Body.Close()
+		err = fmt.Errorf("the upstream answered with the status %d, which is no answer to a write", resp.StatusCode)
+	}
+	if err != nil {
+		defer leg.end()
+		if cause := body.clientError(); cause != nil {
+			err = cause
+		}
+		if !leg.sent() {
+			return o.notSent(err, silent(out.Context(), err)), nil
+		}
+		return o.lost(err, silent(out.Context(), err)), nil
+	}
+	leg.progress()
+	return o.answered(resp, leg)
+}
+
+// pass forwards what is not fenced: reads, and writes that a policy lets through. It ends when the client goes away.
+func (f fence) pass(req *http.Request, x *exchange) (*http.Response, error) {
+	out, leg := f.p.upstream.start(req, false)
+	if out.Body != nil {
+		out.Body = &streamedBody{x: x, leg: leg, from: out.Body}
+	}
+	resp, err := f.p.upstream.transport.RoundTrip(out)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		err = errors.New("the upstream switched protocols without having been asked")
+	}
+	x.unfenced(err)
+	if err == nil {
+		leg.timer.Stop() // an event stream may be silent for as long as it likes
+		resp.Body = &passedBody{ReadCloser: resp.Body, leg: leg}
+		return resp, nil
+	}
+	defer leg.end()
+	if req.Context().Err() != nil {
+		return nil, req.Context().Err()
+	}
+	return x.response(x.passFailed(err, leg.sent(), silent(out.Context(), err))), nil
+}

@@ -1,0 +1,200 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/fenceproxy/fenceproxy/proxy/gate"
+)
+
+// outcome settles one forwarded write: it tells the gate, frees the body and records the decision, once.
+type outcome struct {
+	x    *exchange
+	a    *gate.Admission // nil where nothing is gated
+	body *body
+	once sync.Once
+}
+
+// smallAnswer is the longest answer to a write that is read before it is passed on, so that the gate does not wait for the client.
+const smallAnswer = 64 << 10
+
+// notSent settles a write of which no byte reached the upstream.
+func (o *outcome) notSent(err error, late bool) *http.Response {
+	r := o.x.passFailed(err, false, late)
+	o.settle(r, func() {
+		if o.a != nil {
+			o.a.NotSent()
+		}
+	})
+	return o.x.response(r)
+}
+
+// lost settles a write that was sent, at least in part, and has no complete answer: it may still land.
+func (o *outcome) lost(err error, late bool) *http.Response {
+	r := o.x.inDoubt(err, late)
+	o.doubt(r)
+	return o.x.response(r)
+}
+
+func (o *outcome) doubt(r rejection) {
+	o.settle(r, func() {
+		if o.a != nil {
+			o.a.InDoubt(o.x.decision.Policy.InDoubtHold)
+		}
+	})
+}
+
+// settle runs once; whoever comes later is too late.
+func (o *outcome) settle(r rejection, tell func()) {
+	o.once.Do(func() {
+		tell()
+		o.body.release()
+		o.x.decided(r)
+	})
+}
+
+// answered passes an answer on. The write has its outcome when the answer was read to its end, not before: S3's
+// CompleteMultipartUpload sends 200 and goes on working, and says in the body how it went.
+func (o *outcome) answered(resp *http.Response, leg *leg) (*http.Response, error) {
+	o.x.mark(resp.Header)
+	refused := o.a != nil && o.x.decision.Policy.Reverts(resp.StatusCode)
+	done := func() { o.complete(resp.StatusCode, refused) }
+	if refused || resp.ContentLength >= 0 && resp.ContentLength <= smallAnswer || noBody(o.x.in.Method, resp) {
+		head, err := io.ReadAll(io.LimitReader(progressReader{resp.Body, leg}, smallAnswer+1))
+		if err != nil {
+			defer leg.end()
+			resp.Body.Close()
+			return o.lost(err, errors.Is(err, errUpstreamSilent)), nil
+		}
+		if len(head) <= smallAnswer {
+			resp.Body.Close()
+			leg.end()
+			done()
+			resp.Body = io.NopCloser(bytes.NewReader(head))
+			return resp, nil
+		}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
+	}
+	answer := &answer{o: o, leg: leg, from: resp.Body, done: done}
+	o.x.answer = answer
+	resp.Body = answer
+	return resp, nil
+}
+
+// noBody reports whether the answer ends with its head (RFC 9110 section 6.4.1).
+func noBody(method string, resp *http.Response) bool {
+	return method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+}
+
+// complete settles a write whose answer was read to its end.
+func (o *outcome) complete(status int, refused bool) {
+	o.settle(o.x.admitted(status), func() {
+		switch {
+		case o.a == nil:
+		case refused:
+			if err := o.a.Refused(); err != nil {
+				o.x.p.log.Error("the mark of a refused token could not be taken back", o.x.attrs(keyError, err)...)
+			}
+		default:
+			o.a.Done(o.x.decision.Policy.Settle)
+		}
+	})
+}
+
+type progressReader struct {
+	r   io.Reader
+	leg *leg
+}
+
+func (p progressReader) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	p.leg.progress()
+	return n, err
+}
+
+// answer is an answer of the upstream that is passed on while it comes.
+type answer struct {
+	o    *outcome
+	leg  *leg
+	from io.ReadCloser
+	done func()
+
+	mu sync.Mutex // guards the fields below: the server may close while a read is under way
+	// +checklocks:mu
+	ended bool // the end of the answer, or its break, was seen
+	// +checklocks:mu
+	closed bool
+}
+
+// Read returns the upstream's bytes as they come. Between two reads the client takes what it was given; it must not stall, since the
+// gate waits for the end of the answer.
+func (a *answer) Read(p []byte) (int, error) {
+	n, err := a.from.Read(p)
+	a.leg.progress()
+	if n > 0 {
+		a.o.x.writeDeadline(clientStall)
+	}
+	if err != nil {
+		a.end(err)
+	}
+	return n, err
+}
+
+// end notes how the answer ended.
+func (a *answer) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return
+	}
+	a.ended = true
+	if errors.Is(err, io.EOF) {
+		a.done()
+	} else {
+		a.o.doubt(a.o.x.inDoubt(err, false))
+	}
+	a.leg.end()
+	a.o.x.writeDeadline(0)
+}
+
+// Close is called when the answer was passed on, or when the client is gone. In that case the rest is still read, by a goroutine that
+// ends with the answer or when the upstream is silent for its timeout: the write goes on, and the gate must know when it ended.
+func (a *answer) Close() error {
+	a.mu.Lock()
+	rest := !a.ended && !a.closed
+	closed := a.closed
+	a.closed = true
+	a.mu.Unlock()
+	switch {
+	case rest:
+		a.o.x.p.leftovers.Go(func() {
+			_, err := io.Copy(io.Discard, progressReader{a.from, a.leg})
+			if err == nil {
+				err = io.EOF
+			}
+			a.end(err)
+			a.from.Close()
+		})
+	case !closed:
+		return a.from.Close()
+	}
+	return nil
+}
+
+// passedBody is the answer to a request that is not fenced.
+type passedBody struct {
+	io.ReadCloser
+	leg *leg
+}
+
+func (b *passedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.leg.end()
+	return err
+}

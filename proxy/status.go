@@ -1,0 +1,360 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/tokenstore"
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+// statusHeader says what the fence made of a write.
+const statusHeader = "Fencing-Status"
+
+// What a Fencing-Status header says. The same words stand in the problem type, in metrics and in log lines.
+const (
+	statusAdmitted    = "admitted"
+	statusStale       = "stale"
+	statusMissing     = "missing"
+	statusMalformed   = "malformed"
+	statusAmbiguous   = "ambiguous"
+	statusUnmatched   = "unmatched"
+	statusUnfenceable = "unfenceable"
+	statusRefused     = "refused"
+	statusBusy        = "busy"
+	statusUnavailable = "unavailable"
+	statusInDoubt     = "in-doubt"
+	statusWouldReject = "would-reject"
+	statusTooLarge    = "too-large" // the body is longer than spool.max
+	statusAbandoned   = "abandoned" // the client went away before its write was forwarded
+	statusUnfenced    = "unfenced"  // a policy lets it by: mode off, or missing_token: allow
+)
+
+// rejection is one row of the table of answers: what became of a request, and how the client is told.
+type rejection struct {
+	code      int    // HTTP status; 0 if there is nobody to tell
+	outcome   string // the word in Fencing-Status
+	problem   string // the last part of the problem type, where it is not the outcome
+	title     string
+	detail    string // what happened, and what to do next
+	forwarded string // "no", "yes" or "unknown"
+	retry     time.Duration
+	resource  fencing.Resource
+	mark      *fencing.Token
+	err       error // for the log
+}
+
+// refusedError is a request that no policy can allow.
+type refusedError struct {
+	code   int
+	reason string
+}
+
+func (e *refusedError) Error() string { return e.reason }
+
+// rejectionOf turns every error that may come up before a request is forwarded into what the client is told. An error that it does not
+// know rejects.
+func (x *exchange) rejectionOf(err error) rejection {
+	r := rejection{forwarded: "no", err: err, detail: sentence(err)}
+	if rs := x.decision.Resources; len(rs) > 0 {
+		r.resource = rs[0]
+	}
+	switch {
+	case x.ofGate(err, &r), x.ofRequest(err, &r), x.ofBody(err, &r):
+	default:
+		r.code, r.outcome = http.StatusServiceUnavailable, statusUnavailable
+		r.title = "The write could not be judged"
+		r.retry = time.Second
+	}
+	return r
+}
+
+// ofGate knows the errors of the gate and of the token store.
+func (x *exchange) ofGate(err error, r *rejection) bool {
+	if stale, ok := errors.AsType[*gate.StaleTokenError](err); ok {
+		r.code, r.outcome, r.resource = x.decision.Policy.StaleStatus, statusStale, stale.Resource
+		r.title = "The fencing token is stale"
+		r.detail = "A write with a higher token was seen on this resource, so this one was not forwarded. " +
+			"Its sender no longer holds the lease: stop, take a new lease, and send the token that comes with it."
+		if stale.Greater {
+			r.detail = "This resource takes each token once, and a write with this token or a higher one was seen, so this one was not " +
+				"forwarded. Read the present state, take a new number, and send that."
+		}
+		if x.decision.Policy.RevealMark {
+			r.mark = &stale.Mark
+		}
+		return true
+	}
+	if busy, ok := errors.AsType[*gate.BusyError](err); ok {
+		r.code, r.outcome, r.resource, r.retry = http.StatusServiceUnavailable, statusBusy, busy.Resource, busy.RetryAfter
+		r.title = "Earlier writes on this resource have no outcome yet"
+		r.detail = busyDetail[busy.Reason] + " This write was not forwarded; send it again, with the same token, if its lease still runs."
+		return true
+	}
+	switch {
+	case errors.Is(err, tokenstore.ErrNoSpace):
+		r.code, r.outcome = http.StatusInsufficientStorage, statusUnavailable
+		r.title = "The token store has no room for a new mark"
+		r.detail = "The volume of the token store is below token_store.min_free, so no higher token is taken. Writes with tokens " +
+			"seen before and reads go on. The operator has to free space."
+	case errors.Is(err, gate.ErrClosed):
+		r.code, r.outcome, r.retry = http.StatusServiceUnavailable, statusUnavailable, time.Second
+		r.title = "The proxy is stopping"
+		r.detail = "This write was not forwarded; send it again, with the same token, when the proxy is back."
+	case isStoreError(err):
+		r.code, r.outcome, r.retry = http.StatusServiceUnavailable, statusUnavailable, 5*time.Second
+		r.title = "The token store is unavailable"
+		r.detail = "Without it no write can be judged, so this one was not forwarded. The operator finds the reason in the proxy's log."
+	default:
+		return false
+	}
+	return true
+}
+
+func isStoreError(err error) bool { _, ok := errors.AsType[*gate.StoreError](err); return ok }
+
+var busyDetail = map[gate.BusyReason]string{
+	gate.BusyInFlight:   "Writes with another token were still on their way when the drain timeout ended.",
+	gate.BusyInDoubt:    "A write with another token went to the store and was not answered, so that it may still land; its hold has not ended.",
+	gate.BusyRecovering: "The proxy was stopped uncleanly and waits until writes from before cannot land any more.",
+	gate.BusyWaiters:    "Too many writes wait for this resource.",
+}
+
+// ofRequest knows what is wrong with a request as it stands.
+func (x *exchange) ofRequest(err error, r *rejection) bool {
+	set := func(code int, outcome, title string) bool {
+		r.code, r.outcome, r.title = code, outcome, title
+		return true
+	}
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		return set(refused.code, statusRefused, "The request cannot be fenced")
+	}
+	if is[*policies.MissingTokenError](err) {
+		return set(http.StatusPreconditionRequired, statusMissing, "The fencing token is missing")
+	}
+	if is[*policies.TokenError](err) {
+		return set(http.StatusBadRequest, statusMalformed, "The fencing token is malformed")
+	}
+	if is[*policies.AmbiguousError](err) {
+		return set(http.StatusBadRequest, statusAmbiguous, "The request target is ambiguous")
+	}
+	if is[*policies.UnmatchedError](err) {
+		return set(http.StatusForbidden, statusUnmatched, "No policy covers this write")
+	}
+	if is[*policies.RefusedError](err) {
+		return set(http.StatusBadRequest, statusRefused, "The request cannot be fenced")
+	}
+	if is[*policies.BodyError](err) || is[*policies.KeyError](err) {
+		return set(http.StatusBadRequest, statusMalformed, "The resource cannot be told from the request")
+	}
+	return false
+}
+
+// ofBody knows what may go wrong while the body is taken in.
+func (x *exchange) ofBody(err error, r *rejection) bool {
+	if spool, ok := errors.AsType[*spoolError](err); ok {
+		r.code, r.outcome, r.retry = http.StatusServiceUnavailable, statusUnavailable, 5*time.Second
+		r.title = "The body could not be taken in"
+		if spool.full() {
+			r.code, r.retry = http.StatusInsufficientStorage, 0
+		}
+		r.detail = "The spool directory refused it, so the write was not forwarded. The operator has to look at spool.dir."
+		return true
+	}
+	switch {
+	case errors.Is(err, errTooLarge):
+		r.code, r.outcome, r.title = http.StatusRequestEntityTooLarge, statusTooLarge, "The body is too large"
+		r.detail = fmt.Sprintf("The proxy takes in at most %d bytes (spool.max). Ask the operator to raise it, or to set request_body: stream.", x.p.spool.max)
+	case errors.Is(err, errClientStalled):
+		r.code, r.outcome, r.title = http.StatusRequestTimeout, statusAbandoned, "The body did not come"
+		r.detail = fmt.Sprintf("No byte of it came for %v, so the write was not forwarded.", clientStall)
+	default:
+		return false
+	}
+	return true
+}
+
+func is[E error](err error) bool { _, ok := errors.AsType[E](err); return ok }
+
+// sentence returns an error's text as a sentence.
+func sentence(err error) string {
+	s := []rune(err.Error())
+	if len(s) == 0 {
+		return ""
+	}
+	if s[0] >= 'a' && s[0] <= 'z' {
+		s[0] -= 'a' - 'A'
+	}
+	if last := s[len(s)-1]; last != '.' && last != '!' && last != '?' {
+		s = append(s, '.')
+	}
+	return string(s)
+}
+
+// passFailed tells of a request that got no answer and is not in doubt: nothing was sent, or it was not fenced.
+func (x *exchange) passFailed(err error, sent, late bool) rejection {
+	r := rejection{code: http.StatusBadGateway, outcome: statusAdmitted, problem: "upstream-unreachable", forwarded: "no", err: err}
+	r.title = "The upstream could not be reached"
+	r.detail = "Nothing of the request was sent. It may be sent again."
+	if late {
+		r.code = http.StatusGatewayTimeout
+		r.title, r.problem = "The upstream did not answer in time", "upstream-silent"
+	}
+	if sent {
+		r.forwarded, r.problem = "yes", "upstream-failed"
+		r.title = "The upstream broke off"
+		r.detail = "The request was sent and got no complete answer."
+	}
+	r.resource = x.resource()
+	return r
+}
+
+// inDoubt tells of a write that was sent and got no complete answer.
+func (x *exchange) inDoubt(err error, late bool) rejection {
+	r := rejection{code: http.StatusBadGateway, outcome: statusInDoubt, forwarded: "unknown", err: err, resource: x.resource()}
+	r.title = "The outcome of the write is unknown"
+	r.detail = "It was sent to the upstream, which broke off before its answer was complete. It may have landed, it may still land, or it may " +
+		"never. Read the resource before writing again."
+	if late {
+		r.code = http.StatusGatewayTimeout
+		r.detail = "It was sent to the upstream, which did not answer in time. It may have landed, it may still land, or it may never. Read the " +
+			"resource before writing again."
+	}
+	return r
+}
+
+// admitted tells of a write that was forwarded and answered.
+func (x *exchange) admitted(code int) rejection {
+	r := rejection{code: code, outcome: statusAdmitted, forwarded: "yes", resource: x.resource()}
+	if err := x.decision.Err; err != nil { // observe mode
+		r.outcome, r.err = statusWouldReject, err
+	}
+	return r
+}
+
+func (x *exchange) resource() fencing.Resource {
+	if rs := x.decision.Resources; len(rs) > 0 {
+		return rs[0]
+	}
+	return ""
+}
+
+// mark writes the Fencing-Status of a write that was forwarded and answered.
+func (x *exchange) mark(h http.Header) {
+	status := statusAdmitted
+	if err := x.decision.Err; err != nil {
+		status = statusWouldReject + "; reason=" + x.rejectionOf(err).outcome
+	}
+	h.Set(statusHeader, status)
+}
+
+// Problem is the body of a refusal (RFC 9457).
+type Problem struct {
+	Type      string `json:"type"`
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail"`
+	Resource  string `json:"resource,omitempty"`
+	Policy    string `json:"policy,omitempty"`
+	Token     string `json:"token,omitempty"`
+	Mark      string `json:"mark,omitempty"`
+	Forwarded string `json:"forwarded"`
+}
+
+// render writes a rejection's headers into h and returns its body.
+func (x *exchange) render(r rejection, h http.Header) []byte {
+	if r.problem == "" {
+		r.problem = r.outcome
+	}
+	p := Problem{
+		Type: "urn:fenceproxy:" + r.problem, Title: r.title, Status: r.code, Detail: r.detail,
+		Resource: string(r.resource), Token: clip(x.decision.TokenText), Forwarded: r.forwarded,
+	}
+	if x.decision.Policy != nil {
+		p.Policy = x.decision.Policy.Name
+		if r.mark != nil {
+			p.Mark = x.decision.Policy.Format.Print(*r.mark)
+		}
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(p) // strings and an int
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set(statusHeader, r.outcome)
+	h.Set("Content-Length", strconv.Itoa(buf.Len()))
+	if r.retry > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
+	}
+	return buf.Bytes()
+}
+
+// clip shortens what a client sent before it is shown to anybody.
+func clip(s string) string {
+	if len(s) > 256 {
+		return s[:256] + "..."
+	}
+	return s
+}
+
+// response makes a rejection an answer of the round trip.
+func (x *exchange) response(r rejection) *http.Response {
+	h := make(http.Header, 6)
+	body := x.render(r, h)
+	return &http.Response{
+		StatusCode: r.code, Status: strconv.Itoa(r.code) + " " + http.StatusText(r.code),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: x.in,
+	}
+}
+
+// refuse answers a write that was not forwarded, from within the fence.
+func (x *exchange) refuse(err error) *http.Response {
+	r := x.rejectionOf(err)
+	x.decided(r)
+	x.refuseBody()
+	return x.response(r)
+}
+
+// reject answers a request that did not get as far as the fence.
+func (x *exchange) reject(err error) {
+	r := x.rejectionOf(err)
+	x.decided(r)
+	x.refuseBody()
+	body := x.render(r, x.Header())
+	if r.code == http.StatusMethodNotAllowed {
+		x.Header().Set("Allow", "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE")
+	}
+	x.WriteHeader(r.code)
+	if x.in.Method != http.MethodHead {
+		_, _ = x.Write(body) // the client may be gone
+	}
+}
+
+// bodyFailed answers a write whose body did not come whole.
+func (x *exchange) bodyFailed(err error) (*http.Response, error) {
+	if x.in.Context().Err() != nil || !is[*spoolError](err) && !errors.Is(err, errTooLarge) && !errors.Is(err, errClientStalled) {
+		return x.abandoned(err)
+	}
+	r := x.rejectionOf(err)
+	x.decided(r)
+	x.closeConn = true
+	return x.response(r), nil
+}
+
+// abandoned ends a write whose client went away before it was forwarded.
+func (x *exchange) abandoned(err error) (*http.Response, error) {
+	x.decided(rejection{outcome: statusAbandoned, forwarded: "no", err: err, resource: x.resource()})
+	return nil, err
+}

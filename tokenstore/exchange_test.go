@@ -1,0 +1,142 @@
+package tokenstore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/fenceproxy/fenceproxy/tokenstore"
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+func all(t testing.TB, s *tokenstore.Store) map[fencing.Resource]fencing.Mark {
+	t.Helper()
+	got := map[fencing.Resource]fencing.Mark{}
+	if err := s.Range("", func(m fencing.ResourceMark) error { got[m.Resource] = m.Mark; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func export(t testing.TB, s *tokenstore.Store) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.Export(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func exampleMarks() []fencing.ResourceMark {
+	return []fencing.ResourceMark{
+		{Resource: "a", Mark: fencing.Mark{Token: fencing.Number(1<<64 - 1), Format: fencing.Decimal}},
+		{Resource: `b/<&>"\ü` + "\u2028", Mark: fencing.Mark{
+			Token: fencing.Token{Hi: 7, Lo: 1042}, Format: fencing.Pair, At: time.UnixMilli(1_700_000_000_123).UTC(),
+			By: "192.0.2.7:1", Policy: "rides", Reason: "a \"reason\"\n", Draining: true,
+		}},
+		{Resource: "c", Mark: fencing.Mark{Token: fencing.Token{Hi: 0, Lo: 5}, Format: fencing.Pair}},
+		{Resource: "d", Mark: fencing.Mark{Token: fencing.Number(0x100000002), Format: fencing.Hex}},
+		{Resource: "e", Mark: fencing.Mark{Token: fencing.Number(34), Format: fencing.Znode}},
+		{Resource: "f", Mark: fencing.Mark{Token: fencing.Number(0)}},
+	}
+}
+
+func TestExportAndImportRoundTrip(t *testing.T) {
+	s := openStore(t, t.TempDir(), tokenstore.Options{})
+	advance(t, s, exampleMarks()...)
+	text := export(t, s)
+	to := openStore(t, t.TempDir(), tokenstore.Options{})
+	res, err := to.Import(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Marks != 6 || res.Raised != 6 || res.Kept != 0 || res.Seq != s.Stats().Seq || res.Store == "" {
+		t.Errorf("got %+v", res)
+	}
+	if d := cmp.Diff(all(t, s), all(t, to)); d != "" {
+		t.Errorf("marks (-want +got):\n%s", d)
+	}
+	if lines := strings.Count(text, "\n"); lines != 7 {
+		t.Errorf("got %d lines; want 7:\n%s", lines, text)
+	}
+	if res, err = to.Import(strings.NewReader(text)); err != nil || res.Raised != 0 || res.Kept != 6 {
+		t.Errorf("again: got %+v, %v", res, err)
+	}
+}
+
+func TestImportKeepsTheHigherMark(t *testing.T) {
+	from := openStore(t, t.TempDir(), tokenstore.Options{})
+	var want = map[fencing.Resource]uint64{}
+	for i := range 1500 { // more than a chunk
+		r := fencing.Resource(fmt.Sprintf("r/%04d", i))
+		advance(t, from, one(r, 40)...)
+		want[r] = 40
+	}
+	to := openStore(t, t.TempDir(), tokenstore.Options{})
+	advance(t, to, one("r/0000", 41)[0], one("r/0001", 39)[0], one("r/0002", 40)[0], one("own", 7)[0])
+	want["r/0000"], want["own"] = 41, 7
+	res, err := to.Import(strings.NewReader(export(t, from)))
+	if err != nil || res.Marks != 1500 || res.Raised != 1498 || res.Kept != 2 {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	got := all(t, to)
+	for r, n := range want {
+		if got[r].Token != fencing.Number(n) {
+			t.Errorf("mark of %q: got %v; want %d", r, got[r].Token, n)
+		}
+	}
+}
+
+func TestImportRefusesWhatIsNotAWholeExport(t *testing.T) {
+	s := openStore(t, t.TempDir(), tokenstore.Options{})
+	advance(t, s, exampleMarks()...)
+	text := export(t, s)
+	lines := strings.SplitAfter(text, "\n")
+	to := openStore(t, t.TempDir(), tokenstore.Options{})
+	before := to.Stats().Seq
+	for _, tc := range []struct{ name, text, says string }{
+		{"empty", "", "line 1: the export ends here"},
+		{"without the last line", strings.Join(lines[:6], ""), "line 7: the export ends here"},
+		{"cut in a line", text[:len(lines[0])+10], "line 2: the export ends here"},
+		{"cut by the last newline", strings.TrimSuffix(text, "\n"), "line 7: the export ends here"},
+		{"a line is missing", strings.Join(lines[1:], ""), "line 6: it speaks of 6 marks and there are 5"},
+		{"a line is doubled", lines[0] + text, "line 8: it speaks of 6 marks and there are 7"},
+		{"a token was altered", strings.Replace(text, `"34"`, `"33"`, 1), "line 7: the checksum is wrong"},
+		{"two lines changed places", lines[1] + lines[0] + strings.Join(lines[2:], ""), "line 7: the checksum is wrong"},
+		{"something follows", text + lines[0], "line 8: there is something after the last line"},
+		{"a token that is none", strings.Replace(text, `"34"`, `"-34"`, 1), "line 5: "},
+		{"a resource that is none", strings.Replace(text, `"resource":"e"`, `"resource":""`, 1), "line 5: "},
+		{"an unknown key", strings.Replace(text, `"resource":"e"`, `"resource":"e","ttl":1`, 1), "line 5: it is not a mark"},
+		{"two values in a line", strings.Replace(text, lines[4], strings.TrimSpace(lines[4])+strings.TrimSpace(lines[4])+"\n", 1), "line 5: it is not a mark"},
+		{"a newer version", strings.Replace(text, `{"trailer":1`, `{"trailer":2`, 1), "version 2"},
+		{"another file", "resource,token\na,34\n", "line 1: it is not a mark"},
+		{"a very long line", strings.Repeat("x", 1<<20), "line 1: it is longer than"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := to.Import(strings.NewReader(tc.text))
+			if !errors.Is(err, tokenstore.ErrImport) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("got %v; want ErrImport with %q", err, tc.says)
+			}
+			if got := to.Stats(); got.Marks != 0 || got.Seq != before {
+				t.Errorf("something was changed: %+v", got)
+			}
+		})
+	}
+}
+
+func TestImportRefusesToFillTheVolume(t *testing.T) {
+	s := openStore(t, t.TempDir(), tokenstore.Options{})
+	advance(t, s, one("a", 1)...)
+	text := export(t, s)
+	var o tokenstore.Options
+	free := uint64(40 << 20)
+	o.SetFreeSpace(func() (uint64, error) { return free, nil })
+	if _, err := openStore(t, t.TempDir(), o).Import(strings.NewReader(text)); err == nil {
+		t.Error("import went on without room")
+	}
+}
