@@ -37,8 +37,11 @@ type result struct {
 	err     error
 }
 
-// newAdmission joins nothing yet: its claims have no entries.
+// newAdmission joins nothing yet: its claims have no entries. It panics if the write names no resource, which nothing would fence.
 func newAdmission(g *Gate, w Write) *Admission {
+	if len(w.Resources) == 0 {
+		panic("gate: a write without resources")
+	}
 	a := &Admission{g: g, token: w.Token, greater: w.Greater, exclusive: w.Exclusive}
 	a.claims = a.one[:]
 	if n := len(w.Resources); n > 1 {

@@ -3,6 +3,8 @@ package gate_test
 import (
 	"context"
 	"errors"
+	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,21 +12,52 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+	"go.uber.org/goleak"
 )
 
-// memStore is a Store in memory whose steps a test can hold up or break.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memStore is a Store in memory whose steps a test can hold up or break. A hook runs without the lock before its step; an error takes
+// the place of the step.
 type memStore struct {
-	mu      sync.Mutex
-	marks   map[fencing.Resource]fencing.Mark
-	err     error
-	advance func() error // called before an advance takes effect
+	mu        sync.Mutex // guards the fields below
+	marks     map[fencing.Resource]fencing.Mark
+	err       error
+	onLoad    func(fencing.Resource) error
+	onAdvance func([]fencing.ResourceMark) error
+	onRestore func(fencing.Resource, fencing.Token) error
+	advances  int
+	restores  int
 }
 
-func newMemStore() *memStore { return &memStore{marks: map[fencing.Resource]fencing.Mark{}} }
+// newMemStore returns a store that holds marks for the given resource and token pairs.
+func newMemStore(marks ...fencing.ResourceMark) *memStore {
+	s := &memStore{marks: map[fencing.Resource]fencing.Mark{}}
+	for _, m := range marks {
+		s.marks[m.Resource] = m.Mark
+	}
+	return s
+}
 
-func (s *memStore) Err() error { s.mu.Lock(); defer s.mu.Unlock(); return s.err }
+func mark(r fencing.Resource, n uint64) fencing.ResourceMark {
+	return fencing.ResourceMark{Resource: r, Mark: fencing.Mark{Token: fencing.Number(n), Format: fencing.Decimal}}
+}
+
+func (s *memStore) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
 
 func (s *memStore) Load(r fencing.Resource) (fencing.Mark, bool, error) {
+	s.mu.Lock()
+	hook := s.onLoad
+	s.mu.Unlock()
+	if hook != nil {
+		if err := hook(r); err != nil {
+			return fencing.Mark{}, false, err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m, ok := s.marks[r]
@@ -32,38 +65,115 @@ func (s *memStore) Load(r fencing.Resource) (fencing.Mark, bool, error) {
 }
 
 func (s *memStore) Advance(ms []fencing.ResourceMark) error {
-	if s.advance != nil {
-		if err := s.advance(); err != nil {
+	s.mu.Lock()
+	hook := s.onAdvance
+	s.advances++
+	s.mu.Unlock()
+	if hook != nil {
+		if err := hook(ms); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
 	for _, m := range ms {
 		if old, ok := s.marks[m.Resource]; !ok || old.Token.Less(m.Mark.Token) {
 			s.marks[m.Resource] = m.Mark
 		}
 	}
-	return s.err
+	return nil
 }
 
 func (s *memStore) Restore(r fencing.Resource, from fencing.Token, to *fencing.Mark) (bool, error) {
 	s.mu.Lock()
+	hook := s.onRestore
+	s.restores++
+	s.mu.Unlock()
+	if hook != nil {
+		if err := hook(r, from); err != nil {
+			return false, err
+		}
+	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.marks[r].Token != from {
+	if s.err != nil {
 		return false, s.err
+	}
+	if m, ok := s.marks[r]; !ok || m.Token != from {
+		return false, nil
 	}
 	if to == nil {
 		delete(s.marks, r)
 	} else {
 		s.marks[r] = *to
 	}
-	return true, s.err
+	return true, nil
 }
 
-func write(r fencing.Resource, n uint64) gate.Write {
-	return gate.Write{Resources: []fencing.Resource{r}, Token: fencing.Number(n), DrainTimeout: 30 * time.Second}
+// fail makes the store report err from now on; nil heals it.
+func (s *memStore) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
+
+// holdAdvance makes each advance wait until the returned func is called with its result.
+func (s *memStore) holdAdvance() (release func(error)) {
+	c := make(chan error)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onAdvance = func([]fencing.ResourceMark) error { return <-c }
+	return func(err error) { c <- err }
+}
+
+// holdRestore does the same for Restore.
+func (s *memStore) holdRestore() (release func(error)) {
+	c := make(chan error)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onRestore = func(fencing.Resource, fencing.Token) error { return <-c }
+	return func(err error) { c <- err }
+}
+
+// unhold lets later steps through.
+func (s *memStore) unhold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onAdvance, s.onRestore, s.onLoad = nil, nil, nil
+}
+
+func (s *memStore) mark(r fencing.Resource) (fencing.Mark, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, ok := s.marks[r]
+	return m, ok
+}
+
+func (s *memStore) wantMark(t *testing.T, r fencing.Resource, n uint64) {
+	t.Helper()
+	if m, ok := s.mark(r); !ok || m.Token != fencing.Number(n) {
+		t.Errorf("the durable mark of %q is %v (present: %v); want %d", r, m.Token, ok, n)
+	}
+}
+
+func (s *memStore) wantNoMark(t *testing.T, r fencing.Resource) {
+	t.Helper()
+	if m, ok := s.mark(r); ok {
+		t.Errorf("the durable mark of %q is %v; want none", r, m.Token)
+	}
+}
+
+func write(r fencing.Resource, n uint64) gate.Write { return writeAll(n, r) }
+
+func writeAll(n uint64, rs ...fencing.Resource) gate.Write {
+	return gate.Write{Resources: rs, Token: fencing.Number(n), DrainTimeout: 30 * time.Second, Format: fencing.Decimal}
+}
+
+func exclusive(w gate.Write) gate.Write { w.Exclusive = true; return w }
+func greater(w gate.Write) gate.Write   { w.Greater = true; return w }
 
 func enter(t *testing.T, g *gate.Gate, w gate.Write) *gate.Admission {
 	t.Helper()
@@ -74,51 +184,179 @@ func enter(t *testing.T, g *gate.Gate, w gate.Write) *gate.Admission {
 	return a
 }
 
-func TestEnterWaitsForLowerInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := gate.New(newMemStore(), gate.Config{})
-		a := enter(t, g, write("r", 33))
-		time.AfterFunc(5*time.Second, func() { a.Done(0) })
-		start := time.Now()
-		b := enter(t, g, write("r", 34))
-		if waited := time.Since(start); waited != 5*time.Second {
-			t.Errorf("34 was admitted after %v; want 5s, when 33 had its outcome", waited)
-		}
-		var stale *gate.StaleTokenError
-		if _, err := g.Enter(context.Background(), write("r", 33)); !errors.As(err, &stale) {
-			t.Errorf("Enter(33) after 34 = %v; want StaleTokenError", err)
-		}
-		b.Done(0)
-		if s := g.Stats(); s != (gate.Stats{}) {
-			t.Errorf("Stats = %+v; want nothing left", s)
-		}
-	})
-}
-
-func TestLowerIsRefusedWhileHigherWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := gate.New(newMemStore(), gate.Config{})
-		a := enter(t, g, write("r", 33))
-		go func() { enter(t, g, write("r", 34)).Done(0) }()
-		synctest.Wait()
-		var stale *gate.StaleTokenError
-		if _, err := g.Enter(context.Background(), write("r", 33)); !errors.As(err, &stale) {
-			t.Errorf("Enter(33) while 34 waits = %v; want StaleTokenError", err)
-		}
-		a.Done(0)
-		synctest.Wait()
-	})
-}
-
-func BenchmarkEnterEqual(b *testing.B) {
-	g := gate.New(newMemStore(), gate.Config{})
-	w := write("r", 34)
-	b.ReportAllocs()
-	for b.Loop() {
-		a, err := g.Enter(context.Background(), w)
-		if err != nil {
-			b.Fatal(err)
-		}
-		a.Done(0)
+func observe(t *testing.T, g *gate.Gate, w gate.Write) *gate.Admission {
+	t.Helper()
+	a, err := g.Observe(w)
+	if err != nil {
+		t.Fatalf("Observe(%v) = %v; want nil", w.Token, err)
 	}
+	return a
+}
+
+// attempt is an Enter that runs in its own goroutine, inside a synctest bubble. Its fields may be read once done is closed.
+type attempt struct {
+	w      gate.Write
+	a      *gate.Admission
+	err    error
+	at     time.Time // when Enter returned
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Enter has returned
+}
+
+// try starts an Enter and returns once it has returned or waits.
+func try(g *gate.Gate, w gate.Write) *attempt {
+	p := start(g, w)
+	synctest.Wait()
+	return p
+}
+
+func start(g *gate.Gate, w gate.Write) *attempt {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &attempt{w: w, cancel: cancel, done: make(chan struct{})}
+	go func() { // ends with Enter
+		defer close(p.done)
+		p.a, p.err = g.Enter(ctx, w)
+		p.at = time.Now()
+	}()
+	return p
+}
+
+func (p *attempt) returned() bool {
+	synctest.Wait()
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *attempt) wantWaiting(t *testing.T) {
+	t.Helper()
+	if p.returned() {
+		t.Fatalf("Enter(%v) returned %v; want it to wait", p.w.Token, p.err)
+	}
+}
+
+func (p *attempt) wantAdmitted(t *testing.T) *gate.Admission {
+	t.Helper()
+	if !p.returned() {
+		t.Fatalf("Enter(%v) waits; want admitted", p.w.Token)
+	}
+	if p.err != nil {
+		t.Fatalf("Enter(%v) = %v; want admitted", p.w.Token, p.err)
+	}
+	return p.a
+}
+
+func (p *attempt) wantStale(t *testing.T, r fencing.Resource, mark uint64) {
+	t.Helper()
+	if !p.returned() {
+		t.Fatalf("Enter(%v) waits; want stale", p.w.Token)
+	}
+	wantStale(t, p.err, r, mark)
+}
+
+func (p *attempt) wantErr(t *testing.T, target error) {
+	t.Helper()
+	if !p.returned() {
+		t.Fatalf("Enter(%v) waits; want %v", p.w.Token, target)
+	}
+	if !errors.Is(p.err, target) {
+		t.Fatalf("Enter(%v) = %v; want %v", p.w.Token, p.err, target)
+	}
+}
+
+func wantStale(t *testing.T, err error, r fencing.Resource, mark uint64) {
+	t.Helper()
+	stale, ok := errors.AsType[*gate.StaleTokenError](err)
+	if !ok {
+		t.Fatalf("the error is %v; want a StaleTokenError", err)
+	}
+	if stale.Resource != r || stale.Mark != fencing.Number(mark) {
+		t.Errorf("stale on %q below %v; want on %q below %d", stale.Resource, stale.Mark, r, mark)
+	}
+}
+
+func wantBusy(t *testing.T, err error, want gate.BusyError) {
+	t.Helper()
+	busy, ok := errors.AsType[*gate.BusyError](err)
+	if !ok {
+		t.Fatalf("the error is %v; want a BusyError", err)
+	}
+	if *busy != want {
+		t.Errorf("busy: %+v; want %+v", *busy, want)
+	}
+}
+
+// wantIdle checks that the gate holds nothing.
+func wantIdle(t *testing.T, g *gate.Gate) {
+	t.Helper()
+	if s := g.Stats(); s != (gate.Stats{}) {
+		t.Errorf("Stats = %+v; want nothing left", s)
+	}
+}
+
+func wantConsistent(t *testing.T, g *gate.Gate) {
+	t.Helper()
+	if err := g.CheckInvariants(); err != nil {
+		t.Error(err)
+	}
+}
+
+// bubble runs a test in a synctest bubble on a fresh gate.
+func bubble(t *testing.T, c gate.Config, s *memStore, f func(t *testing.T, g *gate.Gate)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, gate.New(s, c)) })
+}
+
+func TestImportsNeitherHTTPNorBadger(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		switch {
+		case dep == "net/http", strings.Contains(dep, "badger"), strings.HasSuffix(dep, "/tokenstore"), strings.HasSuffix(dep, "/policies"):
+			t.Errorf("the gate depends on %s", dep)
+		}
+	}
+}
+
+var token33 = fencing.Number(33)
+
+// wantAdmittedAt lets time pass until Enter has returned.
+func (p *attempt) wantAdmittedAt(t *testing.T, at time.Time) *gate.Admission {
+	t.Helper()
+	<-p.done
+	if p.err != nil || !p.at.Equal(at) {
+		t.Fatalf("Enter(%v) = %v after %v; want admitted %v later", p.w.Token, p.err, p.at, at.Sub(p.at))
+	}
+	return p.a
+}
+
+// wantBusyAfter lets time pass until Enter has returned.
+func (p *attempt) wantBusyAfter(t *testing.T, d time.Duration, want gate.BusyError) {
+	t.Helper()
+	began := time.Now()
+	<-p.done
+	if waited := p.at.Sub(began); waited != d {
+		t.Errorf("Enter(%v) gave up after %v; want %v", p.w.Token, waited, d)
+	}
+	wantBusy(t, p.err, want)
+}
+
+// together runs funcs at the same time and waits for them.
+func together(fs ...func()) {
+	var wg sync.WaitGroup
+	for _, f := range fs {
+		wg.Go(f)
+	}
+	wg.Wait()
+}
+
+// pass lets fake time pass, and what is due then happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -25,7 +26,7 @@ func (g *Gate) SetMark(r fencing.Resource, m fencing.Mark, lower bool) (old fenc
 	old, ok = seen.mark, seen.ok
 	m.Draining = len(e.flights) > 0 || !g.recoverUntil.IsZero()
 	switch {
-	case e.restoring || e.durable != seen:
+	case e.restoring || e.durable != seen || slices.ContainsFunc(e.unproven, func(u *unproven) bool { return u.storing }):
 		err = ErrChanged
 	case seen.refuses(m.Token, false) && !lower:
 		err = ErrWouldLower

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+)
+
+func configFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "config", Aliases: []string{"c"}, EnvVars: []string{"FENCEPROXY_CONFIG"},
+		Usage: "read the configuration from `FILE`; without one each path is fenced as its own resource", TakesFile: true,
+	}
+}
+
+// overrideFlags are the settings of the file that flags and the environment can override.
+func overrideFlags() []cli.Flag {
+	return []cli.Flag{
+		configFlag(),
+		&cli.StringFlag{Name: "upstream", EnvVars: []string{"FENCEPROXY_UPSTREAM"}, Usage: "forward to `URL`: http://, https:// or unix:///path (upstream.url)"},
+		&cli.StringFlag{Name: "listen", EnvVars: []string{"FENCEPROXY_LISTEN"}, Usage: "serve clients on `ADDRESS` (default " + policies.DefaultListen + ")"},
+		&cli.StringFlag{Name: "dir", EnvVars: []string{"FENCEPROXY_DIR"}, Usage: "keep the marks in `DIR` (token_store.dir; default " + policies.DefaultDir + ")", TakesFile: true},
+		&cli.BoolFlag{Name: "must-exist", EnvVars: []string{"FENCEPROXY_MUST_EXIST"}, Usage: "refuse to start on an empty or wiped token store (token_store.must_exist)"},
+		&cli.DurationFlag{Name: "upstream-timeout", EnvVars: []string{"FENCEPROXY_UPSTREAM_TIMEOUT"}, Usage: "wait at most `DURATION` for the upstream's answer (upstream.timeout; default 1m)"},
+		&cli.StringFlag{Name: "admin-listen", EnvVars: []string{"FENCEPROXY_ADMIN_LISTEN"}, Usage: "serve operators on `ADDRESS`, or \"off\" (admin.listen; default " + policies.DefaultAdminListen + ")"},
+		&cli.StringFlag{Name: "admin-token-file", EnvVars: []string{"FENCEPROXY_ADMIN_TOKEN_FILE"}, Usage: "bearer token for changes, in `FILE` (admin.token_file)", TakesFile: true},
+		&cli.StringFlag{Name: "unmatched-writes", EnvVars: []string{"FENCEPROXY_UNMATCHED_WRITES"}, Usage: "`reject`, allow or fence writes that no policy covers"},
+		&cli.StringFlag{Name: "log-level", EnvVars: []string{"FENCEPROXY_LOG_LEVEL"}, Usage: "`LEVEL`: debug, info, warn or error (log.level)"},
+		&cli.StringFlag{Name: "log-format", EnvVars: []string{"FENCEPROXY_LOG_FORMAT"}, Usage: "`FORMAT`: text or json (log.format)"},
+	}
+}
+
+// loadConfig reads the file that --config names, with flags and environment over it.
+func loadConfig(c *cli.Context) (*policies.Config, error) {
+	over := policies.Overrides{
+		Listen: c.String("listen"), UpstreamURL: c.String("upstream"), Dir: c.String("dir"),
+		AdminListen: c.String("admin-listen"), AdminTokenFile: c.String("admin-token-file"),
+		UnmatchedWrites: c.String("unmatched-writes"), LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
+	}
+	if c.IsSet("must-exist") {
+		v := c.Bool("must-exist")
+		over.MustExist = &v
+	}
+	if c.IsSet("upstream-timeout") {
+		v := c.Duration("upstream-timeout")
+		over.UpstreamTimeout = &v
+	}
+	return readConfig(c.String("config"), over)
+}
+
+func readConfig(file string, over policies.Overrides) (*policies.Config, error) {
+	var data []byte
+	if file != "" {
+		var err error
+		if data, err = os.ReadFile(file); err != nil {
+			return nil, withHint(fmt.Errorf("read the configuration: %w", err), "name a YAML file with --config, or leave it out and give --upstream")
+		}
+		if len(data) == 0 {
+			return nil, withHint(fmt.Errorf("the configuration %s is empty", file), "leave --config out to fence each path as its own resource")
+		}
+	}
+	cfg, err := policies.Load(file, data, over)
+	if problems, ok := errors.AsType[*policies.Errors](err); ok {
+		if file == "" {
+			return nil, withHint(err, "give --upstream URL, or a file with --config")
+		}
+		return nil, fmt.Errorf("the configuration cannot be used, %s:\n%w", count(len(problems.Problems), "problem"), err)
+	}
+	return cfg, err
+}
+
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// warn prints what is legal and probably not meant.
+func warn(w io.Writer, cfg *policies.Config) {
+	for _, p := range cfg.Warnings() {
+		fmt.Fprintf(w, "fenceproxy: warning: %v\n", p)
+	}
+}
+
+func newLogger(w io.Writer, l policies.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			a.Value = slog.StringValue(a.Value.Duration().Round(time.Microsecond).String())
+		}
+		return a
+	}}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// demoStore is a store that knows nothing of tokens: PUT keeps a body under its path, the last one wins.
+type demoStore struct {
+	mu sync.Mutex // guards the fields below
+	// +checklocks:mu
+	objects map[string]string
+	// +checklocks:mu
+	applied []string // tokens of the writes, in the order in which they took effect
+}
+
+func newDemoStore() *demoStore { return &demoStore{objects: map[string]string{}} }
+
+// delayHeader makes a write take its time on the way, as a slow disk or network would.
+const delayHeader = "X-Demo-Delay"
+
+func (s *demoStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return
+	}
+	if d, err := time.ParseDuration(r.Header.Get(delayHeader)); err == nil && d > 0 {
+		time.Sleep(min(d, 30*time.Second))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		v, ok := s.objects[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintln(w, v)
+	case http.MethodPut, http.MethodPost:
+		s.objects[r.URL.Path] = strings.TrimRight(string(body), "\n")
+		s.applied = append(s.applied, r.Header.Get("Fencing-Token"))
+		w.WriteHeader(http.StatusCreated)
+	case http.MethodDelete:
+		delete(s.objects, r.URL.Path)
+		s.applied = append(s.applied, r.Header.Get("Fencing-Token"))
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	}
+}
+
+func (s *demoStore) holds(path string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[path]
+}
+
+// order returns the tokens of the writes so far, and forgets them.
+func (s *demoStore) order() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	order := strings.Join(s.applied, ", ")
+	s.applied = nil
+	return order
+}
+
+// story is what demo tells.
+type story struct {
+	out                          io.Writer
+	paint                        func(colour, string) string
+	store                        *demoStore
+	storeURL, proxyURL, adminURL string
+	start                        time.Time
+	mu                           sync.Mutex // one line at a time
+}
+
+func (s *story) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+func (s *story) chapter(title string) {
+	s.start = time.Now()
+	s.say("\n%s", s.paint(bold, title))
+}
+
+// tell plays three short scenes. It fails if one does not end as it should.
+func (s *story) tell(ctx context.Context) error {
+	s.say(`A and B take turns at a lock that hands out rising fencing tokens. A got 33 and paused, its lease
+ran out, B got 34. Then A wakes up and believes that it still holds the lock.
+
+  store       %s  keeps whatever it is sent; the last write wins
+  fenceproxy  %s  before it; each path is a resource, the token is in Fencing-Token`, s.storeURL, s.proxyURL)
+
+	s.chapter("1. Straight to the store: B's work is lost")
+	for _, w := range []demoWrite{{"B", 34, "driver B", 0}, {"A", 33, "driver A", 0}} {
+		if err := s.put(ctx, s.storeURL, "/rides/1", w, http.StatusCreated); err != nil {
+			return err
+		}
+	}
+	if err := s.expect("/rides/1", "driver A", red); err != nil {
+		return err
+	}
+
+	s.chapter("2. Through fenceproxy: A is refused")
+	s.store.order()
+	for _, w := range []struct {
+		demoWrite
+		code int
+	}{{demoWrite{"A", 33, "driver A", 0}, 201}, {demoWrite{"B", 34, "driver B", 0}, 201}, {demoWrite{"A", 33, "driver A", 0}, 412}} {
+		if err := s.put(ctx, s.proxyURL, "/rides/7", w.demoWrite, w.code); err != nil {
+			return err
+		}
+	}
+	if err := s.expect("/rides/7", "driver B", green); err != nil {
+		return err
+	}
+	return s.slow(ctx)
+}
+
+// slow is the case that a check alone does not solve.
+func (s *story) slow(ctx context.Context) error {
+	s.chapter("3. A slow write: 33 was let through in time, and is still on its way when 34 comes")
+	s.store.order()
+	const delay, head = 1500 * time.Millisecond, 300 * time.Millisecond
+	first := make(chan error, 1)
+	s.note("A", "PUT /rides/9 with 33 leaves, and takes %v to reach the store", delay)
+	go func() { first <- s.put(ctx, s.proxyURL, "/rides/9", demoWrite{"A", 33, "driver A", delay}, 201) }()
+	select {
+	case <-time.After(head):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.note("B", "PUT /rides/9 with 34 waits until 33 has an outcome; a check alone would let it pass now")
+	if err := errors.Join(s.put(ctx, s.proxyURL, "/rides/9", demoWrite{"B", 34, "driver B", 0}, 201), <-first); err != nil {
+		return err
+	}
+	if order := s.store.order(); order != "33, 34" {
+		return fmt.Errorf("the store saw the tokens %s; the demo expected 33, 34", order)
+	}
+	s.say("           the store saw 33, then 34")
+	return s.expect("/rides/9", "driver B", green)
+}
+
+type demoWrite struct {
+	who   string
+	token int
+	value string
+	delay time.Duration
+}
+
+func (s *story) note(who, format string, args ...any) {
+	s.say("  %s  %s  %s", s.elapsed(), who, s.paint(faint, fmt.Sprintf(format, args...)))
+}
+
+func (s *story) elapsed() string { return fmt.Sprintf("%6.3fs", time.Since(s.start).Seconds()) }
+
+func (s *story) put(ctx context.Context, base, path string, w demoWrite, want int) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, base+path, strings.NewReader(w.value))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Fencing-Token", fmt.Sprint(w.token))
+	if w.delay > 0 {
+		req.Header.Set(delayHeader, w.delay.String())
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != want {
+		return fmt.Errorf("PUT %s with token %d was answered %s; the demo expected %d", path, w.token, resp.Status, want)
+	}
+	result := resp.Status
+	if f := resp.Header.Get("Fencing-Status"); f != "" {
+		result += "  Fencing-Status: " + f
+	}
+	c := green
+	if want >= 400 {
+		c = red
+	}
+	s.say("  %s  %s  PUT %s  token %d   %s", s.elapsed(), w.who, path, w.token, s.paint(c, result))
+	return nil
+}
+
+func (s *story) expect(path, want string, c colour) error {
+	got := s.store.holds(path)
+	if got != want {
+		return fmt.Errorf("the store holds %q under %s; the demo expected %q", got, path, want)
+	}
+	s.say("           the store holds %s", s.paint(c, fmt.Sprintf("%q", got)))
+	return nil
+}
+
+// invite prints lines to be pasted.
+func (s *story) invite() {
+	s.say(`
+%s
+  curl -i -X PUT -H 'Fencing-Token: 40' --data 'mine'  %[2]s/rides/8
+  curl -i -X PUT -H 'Fencing-Token: 39' --data 'stale' %[2]s/rides/8
+  curl -i %[2]s/rides/8
+  curl -i -X PUT --data 'no token' %[2]s/rides/8
+  curl -s %[3]s/v1/resources/rides/8
+  curl -s %[3]s/metrics | grep '^fenceproxy_writes'
+
+Ctrl-C ends it.`, s.paint(bold, "Your turn. In another terminal:"), s.proxyURL, s.adminURL)
+}

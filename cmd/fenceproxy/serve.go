@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy"
+	"github.com/fenceproxy/fenceproxy/proxy/admin"
+	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/tokenstore"
+)
+
+func serveCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "serve",
+		Usage: "stand in front of a store and fence its writes",
+		Description: `Fence each path as its own resource:
+  fenceproxy serve --upstream http://127.0.0.1:9000 --dir ./marks
+
+With policies, and refusing to start on a wiped volume:
+  fenceproxy serve --config /etc/fenceproxy/fenceproxy.yaml --must-exist
+
+SIGHUP reads the policies anew; a bad file changes nothing. SIGTERM lets writes in flight finish.`,
+		Flags: append(overrideFlags(),
+			&cli.BoolFlag{Name: "accept-key-change", EnvVars: []string{"FENCEPROXY_ACCEPT_KEY_CHANGE"}, Usage: "start although a policy's resource keys changed, so that its marks begin anew"},
+			&cli.DurationFlag{Name: "shutdown-timeout", EnvVars: []string{"FENCEPROXY_SHUTDOWN_TIMEOUT"}, Value: 25 * time.Second, Usage: "on SIGTERM wait at most `DURATION` for writes in flight"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := noArgs(c); err != nil {
+				return err
+			}
+			cfg, err := loadConfig(c)
+			if err != nil {
+				return err
+			}
+			warn(c.App.ErrWriter, cfg)
+			s := &sidecar{
+				cfg: cfg, acceptKeyChange: c.Bool("accept-key-change"), shutdown: c.Duration("shutdown-timeout"),
+				reload: func() (*policies.Config, error) { return loadConfig(c) },
+				log:    newLogger(c.App.ErrWriter, cfg.Log),
+				ready: func(listen, admin string) {
+					fmt.Fprintf(c.App.Writer, "fenceproxy: serving on %s, forwarding to %s, admin on %s\n", listen, cfg.Upstream, admin)
+				},
+			}
+			return s.run(c.Context)
+		},
+	}
+}
+
+// sidecar is one running proxy.
+type sidecar struct {
+	cfg             *policies.Config
+	reload          func() (*policies.Config, error)
+	acceptKeyChange bool
+	shutdown        time.Duration
+	log             *slog.Logger
+	ready           func(listen, admin string) // called once the listeners are open; admin is "off" without one
+
+	store    *tokenstore.Store
+	gate     *gate.Gate
+	proxy    *proxy.Proxy
+	stopping atomic.Bool
+}
+
+// run serves until ctx ends or the process is told to stop.
+func (s *sidecar) run(ctx context.Context) (err error) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	token, err := adminToken(s.cfg.Admin.TokenFile)
+	if err != nil {
+		return err
+	}
+	if err := s.openStore(ctx); err != nil {
+		return err
+	}
+	clean := false
+	defer func() {
+		if cerr := s.store.Close(clean && err == nil); err == nil && cerr != nil {
+			err = fmt.Errorf("close the token store: %w", cerr)
+		}
+	}()
+	if err := s.checkKeys(s.cfg.Policies, s.acceptKeyChange); err != nil {
+		return err
+	}
+	metrics, err := s.build()
+	if err != nil {
+		return err
+	}
+	servers, failed, err := s.listen(metrics, token)
+	if err != nil {
+		return err
+	}
+	err = s.wait(ctx, signals, failed)
+	clean = s.stop(servers, signals)
+	return err
+}
+
+// build makes the gate and the proxy on the open store.
+func (s *sidecar) build() (*proxy.Metrics, error) {
+	hold, err := s.recoverFor()
+	if err != nil {
+		return nil, err
+	}
+	if hold > 0 {
+		s.log.Warn("the last run did not stop cleanly: new tokens wait until its writes cannot land any more", "dur", hold)
+	}
+	timed := &timedStore{Store: s.store}
+	s.gate = gate.New(timed, gate.Config{Recover: hold})
+	metrics := proxy.NewMetrics(s.gate)
+	timed.observe = metrics.Advance.Observe
+	s.proxy, err = proxy.New(proxy.Config{
+		Upstream: s.cfg.Upstream, Spool: s.cfg.Spool, Policies: s.cfg.Policies, Gate: s.gate, Logger: s.log, Metrics: metrics,
+	})
+	return metrics, err
+}
+
+// listen opens the listeners and serves them. failed gets the error of one that breaks.
+func (s *sidecar) listen(metrics *proxy.Metrics, token string) (servers []*proxy.Server, failed chan error, err error) {
+	failed = make(chan error, 2)
+	main, err := proxy.NewServer(s.proxy.Handler(), s.cfg.Listen.TLS, s.log)
+	if err != nil {
+		return nil, nil, err
+	}
+	ops, err := proxy.NewServer(admin.New(admin.Config{
+		Proxy: s.proxy, Gate: s.gate, Store: s.store, Metrics: metrics, Token: token, Stopping: s.stopping.Load, Logger: s.log,
+	}), nil, s.log)
+	if err != nil {
+		return nil, nil, err
+	}
+	ln, err := net.Listen("tcp", s.cfg.Listen.Address)
+	if err != nil {
+		return nil, nil, withHint(err, "choose another address with --listen")
+	}
+	servers = []*proxy.Server{main}
+	listeners := []net.Listener{ln}
+	adminAt := "off"
+	if s.cfg.Admin.Listen != "" {
+		aln, err := net.Listen("tcp", s.cfg.Admin.Listen)
+		if err != nil {
+			ln.Close()
+			return nil, nil, withHint(err, "choose another address with --admin-listen, or switch it off with --admin-listen off")
+		}
+		servers, listeners = append(servers, ops), append(listeners, aln)
+		adminAt = aln.Addr().String()
+	}
+	for i, srv := range servers {
+		go func() { // ends with Shutdown, which stop calls
+			if err := srv.Serve(listeners[i]); err != nil {
+				failed <- err
+			}
+		}()
+	}
+	s.ready(ln.Addr().String(), adminAt)
+	s.log.Info("serving", "listen", ln.Addr().String(), "upstream", s.cfg.Upstream.String(), "admin", adminAt, "dir", s.cfg.TokenStore.Dir)
+	return servers, failed, nil
+}
+
+// wait returns when the process is to stop. It reloads on SIGHUP.
+func (s *sidecar) wait(ctx context.Context, signals <-chan os.Signal, failed <-chan error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				s.log.Info("stopping", "signal", sig.String(), "in_flight", s.gate.Stats().InFlight)
+				return nil
+			}
+			if err := s.reloadPolicies(); err != nil {
+				s.log.Error("reload: nothing was changed", "error", err)
+			}
+		}
+	}
+}
+
+// stop lets requests under way finish, and reports whether none was left without an outcome. A second signal cuts them off.
+func (s *sidecar) stop(servers []*proxy.Server, signals <-chan os.Signal) (clean bool) {
+	s.stopping.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), s.shutdown)
+	defer cancel()
+	go func() { // ends with ctx
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case sig := <-signals:
+				if sig != syscall.SIGHUP {
+					cancel()
+				}
+			}
+		}
+	}()
+	for _, srv := range servers {
+		if err := srv.Shutdown(ctx); err != nil {
+			s.log.Warn("requests were cut off by the shutdown", "error", err)
+		}
+	}
+	clean = s.gate.Close(ctx)
+	if clean {
+		s.proxy.Close()
+	} else {
+		left := s.gate.Stats()
+		s.log.Warn("stopped with writes that have no outcome: the next start waits for them", "in_flight", left.InFlight, "in_doubt", left.InDoubt)
+	}
+	s.log.Info("stopped", "clean", clean)
+	return clean
+}
+
+// adminToken reads the bearer token for changes.
+func adminToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("admin.token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < 16 {
+		return "", withHint(errors.New("admin.token_file: the token is shorter than 16 characters"), "make one with: head -c 32 /dev/urandom | base64")
+	}
+	return token, nil
+}

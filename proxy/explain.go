@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
+
+// Explanation is what the proxy would make of a request.
+type Explanation struct {
+	Method      string   `json:"method"`
+	Target      string   `json:"target"`
+	Action      string   `json:"action"` // pass, fence or reject
+	Policy      string   `json:"policy,omitempty"`
+	Mode        string   `json:"mode,omitempty"`
+	Resources   []string `json:"resources,omitempty"`
+	Token       string   `json:"token,omitempty"`
+	TokenSource string   `json:"token_source,omitempty"`
+	Status      int      `json:"status,omitempty"` // of the refusal
+	Fencing     string   `json:"fencing_status,omitempty"`
+	Detail      string   `json:"detail"`
+
+	decision policies.Decision
+	set      *policies.Set
+}
+
+// ExplainRequest is a request to be explained. Body may be nil.
+type ExplainRequest struct {
+	Method string      `json:"method"`
+	URL    string      `json:"url"` // a path, or an absolute URL whose host becomes the Host
+	Header http.Header `json:"header,omitempty"`
+	Body   []byte      `json:"body,omitempty"`
+}
+
+// Explain says what would become of a request under set, marks apart: see [Explanation.Against]. Nothing is forwarded or changed.
+func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
+	target, host := q.URL, ""
+	if _, rest, ok := strings.Cut(q.URL, "://"); ok {
+		i := strings.IndexAny(rest, "/?")
+		if i < 0 {
+			rest, i = rest+"/", len(rest)
+		}
+		host, target = rest[:i], rest[i:]
+		if target[0] == '?' {
+			target = "/" + target
+		}
+	}
+	if target == "" || strings.ContainsAny(target, " \r\n\t") {
+		return nil, fmt.Errorf("%q cannot stand in a request line; encode it", q.URL)
+	}
+	header := make(http.Header, len(q.Header))
+	for name, vs := range q.Header {
+		for _, v := range vs {
+			header.Add(name, v)
+		}
+	}
+	if h := header.Get("Host"); h != "" {
+		host = h
+		header.Del("Host")
+	}
+	if q.Body != nil && header.Get("Content-Length") == "" {
+		header.Set("Content-Length", itoa(len(q.Body)))
+	}
+	r := &http.Request{Method: q.Method, RequestURI: target, Host: host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	x := &exchange{in: r, set: set, p: &Proxy{spool: &spooler{}}}
+	e := &Explanation{Method: q.Method, Target: target, set: set}
+	err := x.refusal()
+	if err == nil {
+		x.decision = set.Decide(&policies.Request{Method: q.Method, Target: x.target, Host: host, Header: header})
+		err = x.decision.Err
+		if err == nil && x.decision.NeedsBody {
+			err = x.decision.ResolveBody(q.Body)
+		}
+	}
+	e.fill(x, err)
+	return e, nil
+}
+
+func (e *Explanation) fill(x *exchange, err error) {
+	d := &x.decision
+	e.decision = *d
+	e.Action, e.Token, e.TokenSource = d.Action.String(), d.TokenText, d.TokenSource
+	if p := d.Policy; p != nil {
+		e.Policy, e.Mode = p.Name, string(p.Mode)
+	}
+	for _, r := range d.Resources {
+		e.Resources = append(e.Resources, string(r))
+	}
+	switch {
+	case err != nil:
+		e.refused(x, err, d.Observed)
+	case d.Action == policies.Fence:
+		e.Detail = "It is forwarded when its token is not below the mark of its resource and lower writes have an outcome."
+		if d.Policy.Compare == policies.Greater {
+			e.Detail = "It is forwarded when its token is above the mark of its resource and lower writes have an outcome."
+		}
+		if d.Policy.Mode == policies.Observe {
+			e.Detail = "It is forwarded at once; the policy only observes."
+		}
+	case d.Unfenced != "":
+		e.Detail = "It is forwarded unfenced: " + d.Unfenced + "."
+	default:
+		e.Detail = "It is a read that no policy fences, and is forwarded."
+	}
+}
+
+func (e *Explanation) refused(x *exchange, err error, observed bool) {
+	r := x.rejectionOf(err)
+	e.Action, e.Status, e.Fencing, e.Detail = policies.Reject.String(), r.code, r.outcome, r.detail
+	if observed {
+		e.Action, e.Status, e.Fencing = policies.Pass.String(), 0, statusWouldReject+"; reason="+r.outcome
+		e.Detail = "It is forwarded, since the policy only observes. Enforced, it would be refused: " + r.detail
+	}
+}
+
+// Against compares the token with marks, as the gate would at this moment.
+func (e *Explanation) Against(g *gate.Gate) {
+	d := e.decision
+	if d.Action != policies.Fence || len(d.Resources) == 0 {
+		return
+	}
+	err := g.Check(d.Resources, d.Token, d.Policy.Compare == policies.Greater)
+	if err != nil {
+		x := &exchange{in: &http.Request{Method: e.Method}, set: e.set, decision: d, p: &Proxy{spool: &spooler{}}}
+		e.refused(x, err, d.Policy.Mode == policies.Observe)
+		return
+	}
+	busy := func(r fencing.Resource) bool {
+		s, ok := g.Inspect(r)
+		return ok && (s.InFlight > 0 || s.InDoubt > 0) && s.Seen.Token != d.Token
+	}
+	for _, r := range d.Resources {
+		if busy(r) {
+			e.Detail = fmt.Sprintf("Its token is good. It waits for writes with another token on %q, at most %v.", r, d.Policy.DrainTimeout)
+			return
+		}
+	}
+	e.Detail = "Its token is good and nothing stands in its way: it is forwarded."
+}
+
+// WriteTo prints the explanation for people.
+func (e *Explanation) WriteTo(w io.Writer) (int64, error) {
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-10s %s\n", name, value)
+		}
+	}
+	fmt.Fprintf(&b, "%s %s\n", e.Method, e.Target)
+	line("policy", e.Policy)
+	line("mode", e.Mode)
+	for _, r := range e.Resources {
+		line("resource", fmt.Sprintf("%q", r))
+	}
+	if e.TokenSource != "" {
+		line("token", fmt.Sprintf("%s (%s)", e.Token, e.TokenSource))
+	}
+	line("action", e.Action)
+	if e.Status != 0 {
+		line("answer", fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status)))
+	}
+	line("fencing", e.Fencing)
+	fmt.Fprintf(&b, "\n%s\n", e.Detail)
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
