@@ -178,16 +178,10 @@ func (c *Config) decodeListen(root section) {
 
 func checkAddress(v value, address string) {
 	host, port, err := net.SplitHostPort(address)
-	n, perr := strconv.ParseUint(port, 10, 16)
-	switch {
-	case err != nil:
-		v.errorf("write host:port: 127.0.0.1:8080, or :8080 for every address", "%q is not an address", clip(address))
-	case perr != nil:
+	if err != nil || strings.ContainsAny(host, "/ \t") {
+		v.errorf("write host:port without a scheme: 127.0.0.1:8080, or :8080 for every address", "%q is not an address", clip(address))
+	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		v.errorf("", "the port %q is not a number from 0 to 65535", clip(port))
-	case strings.ContainsAny(host, "/ \t"):
-		v.errorf("write host:port without a scheme", "%q is not an address", clip(address))
-	default:
-		_ = n
 	}
 }
 

@@ -39,7 +39,7 @@ type Decision struct {
 	TokenSource string // "header Fencing-Token"
 	// NeedsBody says that a resource template reads the JSON body: take the body in and call ResolveBody.
 	NeedsBody bool
-	Resources []fencing.Resource // sorted, without doubles; empty while NeedsBody
+	Resources []fencing.Resource // sorted, without doubles; empty while NeedsBody; of a Reject, for information
 	Unfenced  string             // why a write passes unfenced; empty for reads
 	// Observed says that a Reject comes from a policy that only observes, so the request is forwarded and counted. It is false
 	// where another reading of an ambiguous path belongs to a policy that enforces.
@@ -51,31 +51,17 @@ type Decision struct {
 
 // evaluation is the state of one decision.
 type evaluation struct {
-	r        *Request
-	raw      string // path as on the request line
-	query    string
-	identity *identity     // the one under which path and reason hold
-	path     canonicalPath // how identity reads raw
-	reason   string        // why it is ambiguous, or empty
-	segments [24]string
-	key      [256]byte
-	loose    [][]string // lenient readings, made when first needed
+	r     *Request
+	raw   string // path as on the request line
+	query string
+	loose [][]string // lenient readings, made when first needed
 }
 
-// under reads the path under an identity. Equal identities share a pointer, so neighbours cost nothing.
-func (e *evaluation) under(id *identity) {
-	if e.identity == id {
-		return
-	}
-	e.identity = id
-	e.path, e.reason = id.canonical(e.raw, e.segments[:0])
-	if e.reason == "" && strings.IndexByte(e.query, '#') >= 0 {
-		e.reason = "the target holds a raw #"
-	}
-}
-
-// mayMatch reports whether any reading of the path belongs to p.
+// mayMatch reports whether any reading of the path belongs to p. A path too long to be read in every way might belong to any.
 func (e *evaluation) mayMatch(p *Policy) bool {
+	if len(e.raw) > MaxPathLen {
+		return true
+	}
 	if e.loose == nil {
 		e.loose = readings(e.raw)
 	}
@@ -103,6 +89,12 @@ func (s *Set) Decide(r *Request) Decision {
 		return Decision{}
 	}
 	e := evaluation{r: r, raw: raw, query: query}
+	var (
+		buf    [16]string    // the segments of path; not part of e, where it would move to the heap
+		id     *identity     // the one under which path and reason hold
+		path   canonicalPath // how id reads raw
+		reason string        // why it is ambiguous, or empty
+	)
 	for _, p := range s.all {
 		if !p.takes(r.Method) {
 			continue
@@ -111,23 +103,27 @@ func (s *Set) Decide(r *Request) Decision {
 		if met == no {
 			continue
 		}
-		switch e.under(p.identity); {
-		case e.reason != "":
+		if id != p.identity { // equal identities share a pointer, so neighbours cost nothing
+			id = p.identity
+			path, reason = id.target(raw, query, buf[:0])
+		}
+		switch {
+		case reason != "":
 			if e.mayMatch(p) {
-				return s.ambiguous(p, &e, e.reason)
+				return s.ambiguous(p, &e, reason)
 			}
-		case !p.pattern.match(e.path, p.identity.strictSlash()):
+		case !p.pattern.match(path, id.strictSlash()):
 		case met == maybe:
 			return s.ambiguous(p, &e, "a header or query parameter that decides about the policy is given with two values, or in a form that stores read differently")
 		default:
-			return p.decide(&e)
+			return p.decide(&e, path)
 		}
 	}
 	if safe {
 		return Decision{}
 	}
-	if e.under(s.identity); e.reason != "" {
-		return Decision{Action: Reject, Err: &AmbiguousError{Reason: e.reason}}
+	if _, reason := s.identity.target(raw, query, buf[:0]); reason != "" {
+		return Decision{Action: Reject, Err: &AmbiguousError{Reason: reason}}
 	}
 	if s.unmatched == unmatchedAllow {
 		return Decision{Unfenced: "unmatched_writes: allow"}
@@ -136,17 +132,22 @@ func (s *Set) Decide(r *Request) Decision {
 }
 
 // decide is the part of a decision that comes after the policy is known.
-func (p *Policy) decide(e *evaluation) Decision {
+func (p *Policy) decide(e *evaluation, path canonicalPath) Decision {
 	d := Decision{Policy: p}
 	if p.Mode == Off {
 		d.Unfenced = "mode: off"
 		return d
 	}
 	fail := func(err error) Decision {
-		return Decision{
+		out := Decision{
 			Action: Reject, Err: err, Policy: p, Observed: p.Mode == Observe,
 			Token: d.Token, TokenText: d.TokenText, TokenSource: d.TokenSource,
 		}
+		named := Decision{Policy: p}
+		if p.resources(e, path, &named) == nil { // for the answer: which resource the request speaks of
+			out.Resources = named.Resources
+		}
+		return out
 	}
 	c, found, err := p.claim(e)
 	switch {
@@ -159,7 +160,7 @@ func (p *Policy) decide(e *evaluation) Decision {
 		return fail(&MissingTokenError{Policy: p.Name, Places: p.TokenPlaces()})
 	}
 	d.Token, d.TokenText, d.TokenSource = c.token, c.text, c.place
-	if err := p.resources(e, &d); err != nil {
+	if err := p.resources(e, path, &d); err != nil {
 		return fail(err)
 	}
 	d.Action = Fence
@@ -176,6 +177,9 @@ func (s *Set) ambiguous(p *Policy, e *evaluation, reason string) Decision {
 // harmless reports whether an ambiguous request may be forwarded because of a policy that only observes: no reading of it belongs
 // to a policy that enforces, or to none in a configuration that rejects such writes.
 func (s *Set) harmless(e *evaluation) bool {
+	if len(e.raw) > MaxPathLen {
+		return false
+	}
 	if e.loose == nil {
 		e.loose = readings(e.raw)
 	}

@@ -1,8 +1,5 @@
 package policies
 
-// Readings is every lenient reading of a raw path.
-var Readings = readings
-
 // CompileTemplate reports what is wrong with a template for the pattern, or "".
 func CompileTemplate(path, text string) string {
 	id := defaultIdentity()

@@ -50,6 +50,15 @@ func (id *identity) strictSlash() bool { return id.slash == distinct }
 // so that a key made of escapes alone still fits.
 const MaxPathLen = 16 << 10
 
+// target is canonical for a whole request target.
+func (id *identity) target(path, query string, buf []string) (canonicalPath, string) {
+	c, reason := id.canonical(path, buf)
+	if reason == "" && strings.IndexByte(query, '#') >= 0 {
+		reason = "the target holds a raw #"
+	}
+	return c, reason
+}
+
 // canonical decodes a raw path once, segment by segment. The reason is a clause that says why the path is ambiguous, or empty.
 // The order of the steps matters: separators are found before anything is decoded, so that an encoded slash cannot become one
 // by accident; parameters are cut before dots are looked for, since "..;x" is ".." to a store that strips them.

@@ -24,9 +24,6 @@ var overlong = strings.NewReplacer("\xc0\xaf", "/", "\xc0\xae", ".")
 // option of reading above. They decide only which policy an ambiguous path might belong to, so too many are harmless and too few
 // are not. Segments come back through loosen.
 func readings(path string) [][]string {
-	if len(path) > MaxPathLen {
-		path = path[:MaxPathLen] // rejected in any case
-	}
 	once := unescape(path)
 	twice := unescape(once)
 	var out [][]string

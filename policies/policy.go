@@ -2,7 +2,6 @@ package policies
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -225,18 +224,6 @@ func (m intern) of(id identity) *identity {
 	if known, ok := m[text]; ok {
 		return known
 	}
-	id.query = slices.Sorted(maps.Keys(sliceSet(id.query)))
-	if len(id.query) == 0 {
-		id.query = nil
-	}
 	m[text] = &id
 	return &id
-}
-
-func sliceSet(names []string) map[string]bool {
-	set := make(map[string]bool, len(names))
-	for _, n := range names {
-		set[n] = true
-	}
-	return set
 }

@@ -220,33 +220,14 @@ func decodePlaces(t section) []place {
 			v.errorf("leave it out", "false has no effect")
 		}
 	}
-	if t.has("pattern") && !t.has("from") {
-		switch {
-		case len(t.keys["header"].list())+count(t, "query", "basic_user") > 1:
-			t.at("pattern").errorf("give each place its own pattern in a from list", "it is not certain which place the pattern belongs to")
-		case !t.has("header") && !t.has("query") && !t.has("basic_user"):
-			t.at("pattern").errorf("name the header that it reads", "it has no effect alone")
-		}
+	switch {
+	case !t.has("pattern") || t.has("from"):
+	case len(out) > 1:
+		t.at("pattern").errorf("give each place its own pattern in a from list", "it is not certain which place the pattern belongs to")
+	case !t.has("header") && !t.has("query") && !t.has("basic_user"):
+		t.at("pattern").errorf("name the header that it reads", "it has no effect alone")
 	}
 	return out
-}
-
-// list is items without reporting.
-func (v value) list() []struct{} {
-	if v.node == nil {
-		return nil
-	}
-	return make([]struct{}, max(len(v.node.Content), 1))
-}
-
-func count(s section, keys ...string) int {
-	n := 0
-	for _, k := range keys {
-		if s.has(k) {
-			n++
-		}
-	}
-	return n
 }
 
 const maxRegexpLen = 512

@@ -125,18 +125,19 @@ func (t *template) fingerprint(p *pattern) string {
 type pending []part
 
 // resources fills d.Resources, or d.pending where the templates read the body.
-func (p *Policy) resources(e *evaluation, d *Decision) error {
+func (p *Policy) resources(e *evaluation, path canonicalPath, d *Decision) error {
 	suffix, err := p.querySuffix(e)
 	if err != nil {
 		return err
 	}
 	d.Resources = make([]fencing.Resource, 0, len(p.templates))
+	var buf [256]byte
 	for i := range p.templates {
 		t := &p.templates[i]
 		if t.body {
 			d.NeedsBody = true
 		}
-		key := e.key[:0]
+		key := buf[:0]
 		var wait pending
 		for j := range t.parts {
 			if t.parts[j].kind == partBody {
@@ -144,7 +145,7 @@ func (p *Policy) resources(e *evaluation, d *Decision) error {
 				key = key[:0]
 				continue
 			}
-			if key, err = p.appendPart(key, &t.parts[j], e); err != nil {
+			if key, err = p.appendPart(key, &t.parts[j], e, path); err != nil {
 				return err
 			}
 		}
@@ -175,7 +176,7 @@ func sorted(rs []fencing.Resource) []fencing.Resource {
 	return rs
 }
 
-func (p *Policy) appendPart(key []byte, pt *part, e *evaluation) ([]byte, error) {
+func (p *Policy) appendPart(key []byte, pt *part, e *evaluation, path canonicalPath) ([]byte, error) {
 	fail := func(reason string) ([]byte, error) {
 		return key, &KeyError{Policy: p.Name, Placeholder: pt.text, Reason: reason}
 	}
@@ -183,15 +184,15 @@ func (p *Policy) appendPart(key []byte, pt *part, e *evaluation) ([]byte, error)
 	case partText:
 		return append(key, pt.text...), nil
 	case partPath:
-		if len(e.path.segments) == 0 {
+		if len(path.segments) == 0 {
 			return append(key, '/'), nil
 		}
-		return appendSegments(key, e.path, 0), nil
+		return appendSegments(key, path, 0), nil
 	case partCapture:
 		if pt.capture < len(p.pattern.segments) {
-			return appendEscaped(key, e.path.segments[pt.capture]), nil
+			return appendEscaped(key, path.segments[pt.capture]), nil
 		}
-		return appendSegments(key, e.path, pt.capture), nil
+		return appendSegments(key, path, pt.capture), nil
 	case partHost:
 		host := hostName(e.r.Host)
 		if host == "" {
@@ -244,11 +245,12 @@ func (p *Policy) querySuffix(e *evaluation) (string, error) {
 			mark = '?'
 		}
 		key = append(append(append(key, mark), name...), '=')
-		v = strings.NewReplacer("&", "%26", "=", "%3D").Replace(string(appendEscaped(nil, v)))
-		key = append(key, v...)
+		key = append(key, pairEscapes.Replace(string(appendEscaped(nil, v)))...)
 	}
 	return string(key), nil
 }
+
+var pairEscapes = strings.NewReplacer("&", "%26", "=", "%3D")
 
 // appendEscaped writes one value into a key. The three characters that have a meaning in keys are escaped, so that two different
 // values never give one text and a slash inside a value never looks like a separator.

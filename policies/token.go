@@ -2,6 +2,7 @@ package policies
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
@@ -85,7 +86,7 @@ func (p *Policy) parse(pl *place, text string) (fencing.Token, error) {
 	if err == nil {
 		return t, nil
 	}
-	if pe, ok := err.(*fencing.ParseError); ok && pl.kind == placeBasicUser {
+	if pe, ok := errors.AsType[*fencing.ParseError](err); ok && pl.kind == placeBasicUser {
 		err = &fencing.ParseError{Text: "(not shown)", Format: pe.Format, Reason: pe.Reason} // it may be someone's name
 	}
 	return fencing.Token{}, &TokenError{Policy: p.Name, Place: pl.label, Err: err}
