@@ -617,3 +617,17 @@ func keysOf(m map[string]string) func(func(string) bool) {
 		}
 	}
 }
+
+func TestCaptureHidesPlaceholderOfItsName(t *testing.T) {
+	cfg, err := policies.Load("test.yaml", []byte(`
+upstream: {url: "http://127.0.0.1:9000"}
+policies: [{name: all, match: {path: "/kv/{path...}"}, resource: "{path}"}]
+`), policies.Overrides{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := cfg.Policies.Decide(&policies.Request{Method: "PUT", Target: "/kv/a/b", Header: http.Header{"Fencing-Token": {"1"}}})
+	if len(d.Resources) != 1 || d.Resources[0] != "a/b" {
+		t.Errorf("resources = %v; want a/b, the capture and not the whole path", d.Resources)
+	}
+}

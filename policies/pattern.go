@@ -37,8 +37,6 @@ type canonicalPath struct {
 	slash    bool     // it ended in a slash, and the identity tells the two apart
 }
 
-var reservedNames = []string{"host", "path", "query", "header", "body"}
-
 // compilePattern returns the pattern or a clause that says what is wrong with it.
 func compilePattern(text string, id *identity) (*pattern, string) {
 	if text == "" || text[0] != '/' {
@@ -78,8 +76,6 @@ func compilePattern(text string, id *identity) (*pattern, string) {
 			return nil, fmt.Sprintf("{%s...} may stand at the end only", name)
 		case !token.IsIdentifier(name):
 			return nil, fmt.Sprintf("%q is not a name for a wildcard; use letters, digits and _", name)
-		case slices.Contains(reservedNames, name):
-			return nil, fmt.Sprintf("a wildcard cannot be named %s, since {%s} has its own meaning in a resource", name, name)
 		case p.index(name) >= 0:
 			return nil, fmt.Sprintf("the wildcard {%s} is given twice", name)
 		}

@@ -69,6 +69,10 @@ func compileTemplate(text string, p *pattern) (t template, reason, hint string) 
 
 func placeholder(inner string, p *pattern) (pt part, reason, hint string) {
 	pt.text = "{" + inner + "}"
+	if p != nil && p.index(inner) >= 0 { // a capture wins over {host} and {path}
+		pt.kind, pt.capture = partCapture, p.index(inner)
+		return pt, "", ""
+	}
 	head, name, dotted := strings.Cut(inner, ".")
 	switch {
 	case inner == "host":
@@ -86,10 +90,6 @@ func placeholder(inner string, p *pattern) (pt part, reason, hint string) {
 		pt.kind, pt.field = partBody, strings.Split(name, ".")
 	default:
 		if p == nil { // its pattern is broken and reported; the name cannot be checked
-			return pt, "", ""
-		}
-		if i := p.index(inner); i >= 0 {
-			pt.kind, pt.capture = partCapture, i
 			return pt, "", ""
 		}
 		known := append(p.captures(), "host", "path", "query.NAME", "header.NAME", "body.FIELD")
