@@ -49,6 +49,7 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 		set.all = append(set.all, set.builtin)
 	}
 	set.fencesReads = slices.ContainsFunc(set.policies, func(p *Policy) bool { return slices.ContainsFunc(p.methods, isSafe) })
+	set.enforces = slices.ContainsFunc(set.all, func(p *Policy) bool { return p.Mode == Enforce })
 	checkNames(places, set.policies)
 	if len(l.problems) == 0 {
 		checkOrder(places, set)

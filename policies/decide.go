@@ -88,6 +88,12 @@ func (s *Set) Decide(r *Request) Decision {
 	if safe && !s.fencesReads {
 		return Decision{}
 	}
+	if !safe && len(r.Header["Destination"]) > 0 {
+		// RFC 4918 section 10.3: COPY and MOVE write to a second path.
+		return Decision{Action: Reject, Observed: !s.enforces, Err: &UnfenceableError{
+			Reason: "the header Destination names a second resource, which the http dialect does not know how to read; copy and rename with a read and a write",
+		}}
+	}
 	e := evaluation{r: r, raw: raw, query: query}
 	var (
 		buf    [16]string    // the segments of path; not part of e, where it would move to the heap

@@ -631,3 +631,19 @@ policies: [{name: all, match: {path: "/kv/{path...}"}, resource: "{path}"}]
 		t.Errorf("resources = %v; want a/b, the capture and not the whole path", d.Resources)
 	}
 }
+
+func TestDestinationIsUnfenceable(t *testing.T) {
+	for _, tt := range []struct {
+		mode     string
+		observed bool
+	}{{"enforce", false}, {"observe", true}} {
+		cfg := load(t, `
+unmatched_writes: allow
+policies: [{name: rides, match: {path: "/rides/{id}"}, resource: "{id}", mode: `+tt.mode+`}]
+`)
+		d := cfg.Policies.Decide(&policies.Request{Method: "COPY", Target: "/public/x", Header: http.Header{"Destination": {"/rides/7"}}})
+		if _, ok := errors.AsType[*policies.UnfenceableError](d.Err); !ok || d.Observed != tt.observed {
+			t.Errorf("mode %s: COPY onto a fenced path = %v, observed %v; want UnfenceableError, %v", tt.mode, d.Err, d.Observed, tt.observed)
+		}
+	}
+}

@@ -72,6 +72,16 @@ func (e *RefusedError) Error() string {
 	return "the request is refused: " + e.Reason + "; send the method itself"
 }
 
+// UnfenceableError is the refusal of a write whose reach cannot be told: it names more than the resource of its path.
+type UnfenceableError struct {
+	Reason string // a clause
+}
+
+// Error says what to do instead.
+func (e *UnfenceableError) Error() string {
+	return "the write cannot be fenced: " + e.Reason
+}
+
 // KeyError is the refusal of a request from which a resource template cannot be filled.
 type KeyError struct {
 	Policy      string

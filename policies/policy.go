@@ -139,6 +139,7 @@ type Set struct {
 	unmatched   unmatchedWrites
 	identity    *identity // of defaults
 	fencesReads bool
+	enforces    bool // some policy enforces
 }
 
 // Policies returns the policies of the file, in its order.

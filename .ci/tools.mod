@@ -1,0 +1,22 @@
+module github.com/fenceproxy/fenceproxy/tools
+
+go 1.26.3
+
+tool (
+	github.com/kisielk/errcheck
+	github.com/polyfloyd/go-errorlint
+	gvisor.dev/gvisor/tools/checklocks/cmd/checklocks
+	honnef.co/go/tools/cmd/staticcheck
+)
+
+require (
+	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	github.com/kisielk/errcheck v1.30.0 // indirect
+	github.com/polyfloyd/go-errorlint v1.8.0 // indirect
+	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
+	golang.org/x/mod v0.41.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
+	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237 // indirect
+	honnef.co/go/tools v0.8.2 // indirect
+)

@@ -1,0 +1,54 @@
+# Targets for people and for .ci/run. "make help" lists them.
+
+GO      ?= go
+LINT    := $(GO) tool -modfile=.ci/tools.mod
+PACKAGES = ./...
+# The race detector needs a C compiler. Without one the tests run all the same, without it.
+RACE    ?= $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo -race)
+# A skipped test names what is missing. FENCEPROXY_NO_SKIP=1 turns a skip into a failure.
+
+.PHONY: help build test short lint fuzz bench e2e deps image clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/fenceproxy, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/fenceproxy ./cmd/fenceproxy
+
+test: ## run every test, with the race detector where there is a C compiler; needs Go alone
+	$(GO) test $(RACE) -shuffle=on -timeout 20m $(PACKAGES)
+
+short: ## run the quick tests, without the race detector
+	$(GO) test -short $(PACKAGES)
+
+e2e: ## run the command and the examples as a user would
+	$(GO) test -count=1 ./cmd/... ./examples/...
+
+lint: ## gofmt, go mod tidy, go vet, staticcheck, errcheck, go-errorlint, checklocks
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "gofmt wants:"; echo "$$unformatted"; exit 1; fi
+	$(GO) mod tidy -diff
+	$(GO) vet $(PACKAGES)
+	$(LINT) staticcheck $(PACKAGES)
+	$(LINT) errcheck -exclude .ci/errcheck.txt $(PACKAGES)
+	$(LINT) go-errorlint $(PACKAGES)
+	$(GO) vet -vettool=$$($(LINT) -n checklocks) -inferred=false ./proxy/gate ./tokenstore
+
+fuzz: ## fuzz each target for FUZZTIME (default 20s)
+	@set -e; for pkg in $$($(GO) list $(PACKAGES)); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} $$pkg; \
+		done; \
+	done
+
+bench: ## measure the gate, the token store and the proxy beside a plain reverse proxy
+	$(GO) test -run '^$$' -bench . -benchmem ./proxy/gate ./tokenstore ./policies
+	$(GO) test -run '^$$' -bench . -benchtime 3s ./proxy
+
+deps: ## install the real servers and clients that tests use (Debian, as root)
+	.ci/deps
+
+image: ## build the container image
+	docker build -t fenceproxy .
+
+clean: ## remove what was built
+	rm -rf bin
