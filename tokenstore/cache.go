@@ -17,7 +17,7 @@ type cache struct {
 	// +checklocks:mu
 	young map[fencing.Resource]cached
 	// +checklocks:mu
-	old map[fencing.Resource]cached
+	old map[fencing.Resource]cached // young comes first: an entry here may be out of date if young has one too
 	// +checklocks:mu
 	cost int // of young
 }
@@ -64,7 +64,6 @@ func (c *cache) putLocked(r fencing.Resource, e cached) {
 		return
 	}
 	r = fencing.Resource(strings.Clone(string(r))) // r may be part of a larger text
-	delete(c.old, r)                               // a stale twin must not outlive the entry of the young generation
 	cost := cacheOverhead + len(r) + textLen(e)
 	if c.cost+cost > c.limit {
 		c.old, c.young, c.cost = c.young, map[fencing.Resource]cached{}, 0

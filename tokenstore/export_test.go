@@ -1,6 +1,12 @@
 package tokenstore
 
-import "time"
+import (
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
+)
 
 // The setters let tests reach the hooks of Options.
 
@@ -26,6 +32,21 @@ func (s *Store) Cached() int {
 	defer s.cache.mu.Unlock()
 	return len(s.cache.young) + len(s.cache.old)
 }
+
+// PutRaw stores a record of a mark as it is, for records that this release would not write.
+func (s *Store) PutRaw(r fencing.Resource, raw []byte) error {
+	key := kindMark + string(r)
+	return s.submit(&op{entries: 1, bytes: len(key) + len(raw), stage: func(b *batch) error {
+		e, err := b.entry(key)
+		if err == nil {
+			e.after, e.bad = raw, ErrDamaged
+		}
+		return err
+	}})
+}
+
+// BadgerOptions returns the options with which the store opens Badger.
+func BadgerOptions() badger.Options { return badgerOptions("dir", nil) }
 
 // Verify runs the periodic check at once.
 func (s *Store) Verify() error { return s.verify(nil) }

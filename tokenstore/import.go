@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
@@ -34,14 +35,46 @@ const (
 //
 // The input is kept in a file without a name on the store's volume meanwhile.
 func (s *Store) Import(r io.Reader) (ImportResult, error) {
-	res, err := s.importFrom(r)
+	return s.importFrom(r, s.merge)
+}
+
+// ImportThrough is Import for a store in use: raise is called for each mark, by several goroutines, in place of Advance, and reports
+// whether the mark rose.
+func (s *Store) ImportThrough(r io.Reader, raise func(fencing.ResourceMark) (bool, error)) (ImportResult, error) {
+	return s.importFrom(r, func(chunk []fencing.ResourceMark) (int, error) {
+		var (
+			wg     sync.WaitGroup
+			mu     sync.Mutex // guards raised and errs
+			raised int
+			errs   []error
+		)
+		for _, m := range chunk {
+			wg.Go(func() {
+				up, err := raise(m)
+				mu.Lock()
+				defer mu.Unlock()
+				if up {
+					raised++
+				}
+				if err != nil {
+					errs = append(errs, err)
+				}
+			})
+		}
+		wg.Wait()
+		return raised, errors.Join(errs...)
+	})
+}
+
+func (s *Store) importFrom(r io.Reader, merge func([]fencing.ResourceMark) (raised int, err error)) (ImportResult, error) {
+	res, err := s.importVerified(r, merge)
 	if err != nil {
 		return res, fmt.Errorf("import: %w", err)
 	}
 	return res, nil
 }
 
-func (s *Store) importFrom(r io.Reader) (res ImportResult, err error) {
+func (s *Store) importVerified(r io.Reader, merge func([]fencing.ResourceMark) (raised int, err error)) (res ImportResult, err error) {
 	if err := s.Err(); err != nil {
 		return res, err
 	}
@@ -64,8 +97,8 @@ func (s *Store) importFrom(r io.Reader) (res ImportResult, err error) {
 	res.Store, res.Seq = end.Store, end.Seq
 	chunk := make([]fencing.ResourceMark, 0, importChunk)
 	size := 0
-	merge := func() error {
-		raised, err := s.merge(chunk)
+	flush := func() error {
+		raised, err := merge(chunk)
 		res.Raised += raised
 		res.Kept += len(chunk) - raised
 		res.Marks += len(chunk)
@@ -76,7 +109,7 @@ func (s *Store) importFrom(r io.Reader) (res ImportResult, err error) {
 	_, err = readExport(spool, func(m fencing.ResourceMark) error {
 		n := markBytes(m.Resource, m.Mark)
 		if len(chunk) == importChunk || size+n > maxBatchBytes {
-			if err := merge(); err != nil {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
@@ -84,7 +117,7 @@ func (s *Store) importFrom(r io.Reader) (res ImportResult, err error) {
 		return nil
 	})
 	if err == nil && len(chunk) > 0 {
-		err = merge()
+		err = flush()
 	}
 	return res, err
 }

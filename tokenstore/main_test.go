@@ -2,13 +2,17 @@ package tokenstore_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -199,12 +203,52 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// copyDir copies a directory as a crash would leave it: what the files hold at this moment.
+// copyDir copies a directory as a crash would leave it: what the files hold at one moment. Badger may be compacting meanwhile, so
+// a copy counts only if neither the list of files nor the manifest has changed.
 func copyDir(t testing.TB, from string) (to string) {
 	t.Helper()
-	to = filepath.Join(t.TempDir(), "copy")
-	if out, err := exec.Command("cp", "-a", "--sparse=always", from, to).CombinedOutput(); err != nil {
-		t.Fatalf("cp: %v: %s", err, out)
+	parent := t.TempDir()
+	for i := 0; ; i++ {
+		to = filepath.Join(parent, strconv.Itoa(i))
+		before := layout(from)
+		err := copyFiles(from, to)
+		if layout(from) == before {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return to
+		}
+		if i == 100 {
+			t.Fatalf("%s never holds still", from)
+		}
 	}
-	return to
+}
+
+// layout returns the names of a store's files and the content of its manifest.
+func layout(dir string) string {
+	names, _ := filepath.Glob(filepath.Join(dir, "db", "*"))
+	manifest, _ := os.ReadFile(filepath.Join(dir, "db", "MANIFEST"))
+	return strings.Join(names, "\n") + string(manifest)
+}
+
+// copyFiles copies a directory. The copies are sparse.
+func copyFiles(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.Mkdir(target, 0o700)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(os.WriteFile(target, bytes.TrimRight(b, "\x00"), 0o600), os.Truncate(target, int64(len(b))))
+	})
 }

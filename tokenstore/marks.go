@@ -117,10 +117,10 @@ func advance(b *batch, m fencing.ResourceMark) error {
 	return b.stage(m.Resource, &m.Mark)
 }
 
-// markBytes bounds what a record of m takes in a transaction.
+// markBytes bounds what a record of m takes in a transaction. A byte that is not UTF-8 becomes three.
 func markBytes(r fencing.Resource, m fencing.Mark) int {
 	return len(kindMark) + len(r) + recordFixed + 3*2 + 4 + entryOverhead +
-		min(len(m.By), maxBy) + min(len(m.Policy), maxPolicy) + min(len(m.Reason), maxReason)
+		min(3*len(m.By), maxBy) + min(3*len(m.Policy), maxPolicy) + min(3*len(m.Reason), maxReason)
 }
 
 // Restore undoes an advance: if the mark of r still has the token from, it puts back to, or no mark if to is nil, and returns true

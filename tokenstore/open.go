@@ -40,17 +40,7 @@ func open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{
-		dir:   dir,
-		log:   o.Logger,
-		hooks: o.hooks,
-		lock:  lock,
-		space: newSpaceGuard(dir, o),
-		cache: newCache(cmp.Or(o.hooks.generation, cacheGeneration)),
-		stop:  make(chan struct{}),
-	}
-	s.users.idle.L = &s.users.mu
-	s.queue.wake = make(chan struct{}, 1)
+	s := newStore(dir, o, lock)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.abandon())
@@ -85,9 +75,26 @@ func open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
 	if err := s.openSeqFile(); err != nil {
 		return nil, err
 	}
-	s.published.Store(&s.head)
+	head := s.head
+	s.published.Store(&head)
 	s.start(o)
 	return s, nil
+}
+
+// newStore returns a store that has opened nothing but its lock.
+func newStore(dir string, o Options, lock *dirLock) *Store {
+	s := &Store{
+		dir:   dir,
+		log:   o.Logger,
+		hooks: o.hooks,
+		lock:  lock,
+		space: newSpaceGuard(dir, o),
+		cache: newCache(cmp.Or(o.hooks.generation, cacheGeneration)),
+		stop:  make(chan struct{}),
+	}
+	s.users.idle.L = &s.users.mu
+	s.queue.wake = make(chan struct{}, 1)
+	return s
 }
 
 // makeDir creates dir unless it must exist.
@@ -135,7 +142,7 @@ func (s *Store) create() (*identity, error) {
 		return nil, err
 	}
 	s.id = id.ID
-	if err := s.openSeqFile(); err != nil {
+	if err := errors.Join(syncDir(filepath.Join(s.dir, dbName)), s.openSeqFile()); err != nil {
 		return nil, err
 	}
 	id.State = stateReady
@@ -163,8 +170,11 @@ func (s *Store) reopen(id *identity) error {
 
 func (s *Store) openBadger() error {
 	log := &badgerLog{log: s.log}
-	err := guarded(func() (err error) {
-		s.db, err = badger.Open(badgerOptions(s.dir, log))
+	err := guarded(func() error {
+		db, err := badger.Open(badgerOptions(s.dir, log))
+		if err == nil { // otherwise Badger returns one that panics when it is closed
+			s.db = db
+		}
 		return err
 	})
 	switch {

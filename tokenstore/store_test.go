@@ -146,7 +146,7 @@ func TestAdvanceReturnsAfterTheCommit(t *testing.T) {
 	select {
 	case err := <-returned:
 		t.Errorf("advance returned (%v) before the commit began", err)
-	default:
+	case <-time.After(20 * time.Millisecond): // cannot fail by being short
 	}
 	wantMark(t, s, "a", 33) // nobody may act on 34 yet
 	armed.Store(false)
@@ -175,7 +175,8 @@ func TestLoadWaitsForACommitThatItMightSee(t *testing.T) {
 	}()
 	select {
 	case m := <-loaded:
-		t.Errorf("load returned %v between commit and publication", m.Token)
+		close(release)
+		t.Fatalf("load returned %v between commit and publication", m.Token)
 	case <-time.After(20 * time.Millisecond): // cannot fail by being short
 	}
 	close(release)
@@ -544,6 +545,7 @@ func TestClosedStoreRefusesEverything(t *testing.T) {
 	s := openStore(t, t.TempDir(), tokenstore.Options{})
 	advance(t, s, one("a", 1)...)
 	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Stats() })
 	for i := range 50 { // calls that race Close are either done or refused
 		wg.Go(func() {
 			if err := s.Advance(one("a", uint64(i+2))); err != nil && !errors.Is(err, tokenstore.ErrClosed) {
@@ -577,5 +579,34 @@ func TestFilesAreForTheOwnerOnly(t *testing.T) {
 		if fi, err := os.Stat(filepath.Join(dir, name)); err != nil || fi.Mode() != want {
 			t.Errorf("%s: got %v, %v; want %v", name, fi.Mode(), err, want)
 		}
+	}
+}
+
+func TestCloseWaitsForThoseWhoRead(t *testing.T) {
+	s := openStore(t, t.TempDir(), tokenstore.Options{})
+	advance(t, s, one("a", 1)[0], one("b", 2)[0])
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	ranged, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		var once sync.Once
+		ranged <- s.Range("", func(fencing.ResourceMark) error {
+			once.Do(func() { close(inside); <-goOn })
+			return nil
+		})
+	}()
+	<-inside
+	go func() { closed <- s.Close(true) }()
+	select {
+	case err := <-closed:
+		close(goOn)
+		t.Fatalf("close returned (%v) while marks were read", err)
+	case <-time.After(20 * time.Millisecond): // cannot fail by being short
+	}
+	close(goOn)
+	if err := <-ranged; err != nil {
+		t.Errorf("range: got %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: got %v", err)
 	}
 }
