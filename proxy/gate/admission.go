@@ -57,7 +57,7 @@ func (a *Admission) Done(settle time.Duration) {
 	defer a.g.mu.Unlock()
 	if a.endLocked() {
 		a.proveLocked()
-		a.afterLocked(settle)
+		a.g.afterLocked(a, settle)
 	}
 }
 
@@ -118,7 +118,7 @@ func (a *Admission) Refused() error {
 		if c.on == nil {
 			continue
 		}
-		c.on.pending--
+		c.on.backers--
 		c.on = nil
 		if u := g.beginRestoreLocked(c.entry); u != nil { // before the release, which lets waiters in
 			back = append(back, restoration{c.entry, u})
@@ -146,8 +146,10 @@ func (a *Admission) proveLocked() {
 	}
 }
 
-func (a *Admission) afterLocked(settle time.Duration) {
-	g := a.g
+// afterLocked releases the gate when the store has had time to apply the write.
+//
+// +checklocks:g.mu
+func (g *Gate) afterLocked(a *Admission, settle time.Duration) {
 	if settle <= 0 {
 		g.releaseLocked(a)
 		return
@@ -175,7 +177,7 @@ func (g *Gate) admitLocked(a *Admission) {
 // +checklocks:g.mu
 func (g *Gate) releaseLocked(a *Admission) {
 	for i := range a.claims {
-		a.claims[i].entry.dropFlightLocked(a.token)
+		a.claims[i].entry.dropFlightLocked(a.token, a.exclusive)
 	}
 	a.forward = false
 	g.stats.InFlight--

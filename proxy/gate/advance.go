@@ -56,13 +56,13 @@ func (g *Gate) raiseLocked(a *Admission, w Write) []fencing.ResourceMark {
 		e := c.entry
 		if !e.seenLocked().below(a.token) {
 			if u := e.findLocked(a.token); u != nil && c.on != u {
-				u.pending++
+				u.backers++
 				c.on = u
 			}
 			continue
 		}
 		recovering := !g.recoverUntil.IsZero()
-		c.on = &unproven{pending: 1, storing: true, mark: fencing.Mark{
+		c.on = &unproven{backers: 1, storing: true, mark: fencing.Mark{
 			Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy,
 			Draining: recovering || len(e.flights) > 0,
 		}}
@@ -154,7 +154,7 @@ func (g *Gate) restored(e *entry, u *unproven, below floor, done bool, err error
 	defer g.mu.Unlock()
 	e.restoring = false
 	g.storing--
-	if err != nil {
+	if err != nil && !e.durable.below(u.mark.Token) {
 		e.proveLocked(u) // it is still on disk
 	} else {
 		e.revokeLocked(u) // whoever came with it meanwhile was not admitted, and advances again

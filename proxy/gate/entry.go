@@ -43,7 +43,7 @@ type entry struct {
 
 	flights   []flight     // writes forwarded and without outcome, by token; one element unless Observe let others by
 	waiters   []*Admission // in order of arrival; all carry the highest token seen
-	restoring bool         // a refused token is being taken back; nobody is admitted until that is durable
+	restoring bool         // a refused token is being taken back, or an operator sets the mark: nobody is admitted until that is durable
 	unsettled bool         // lower writes of the previous run may still be under way: wait for the end of recovery
 	dirty     bool         // it is in Gate.dirty
 }
@@ -51,9 +51,9 @@ type entry struct {
 // unproven is a token that was seen and that no outcome vouches for yet.
 type unproven struct {
 	mark    fencing.Mark
-	pending int  // writes with this token that have no outcome yet
+	backers int  // writes that came with this token, less those that were refused
 	storing bool // its Store.Advance has not returned
-	counts  bool // it stays seen whatever becomes of the pending ones; it is proven once it is durable
+	counts  bool // it stays seen even if all others are refused; it is proven once it is durable
 	gone    bool // no longer in entry.unproven
 	revoked bool // it is gone and was never to be seen: not durable, refused by the upstream, or lowered by an operator
 }
@@ -61,7 +61,7 @@ type unproven struct {
 type flight struct {
 	token     fencing.Token
 	writes    int       // admitted and not released
-	exclusive bool      // admitted alone
+	exclusive int       // of writes, those that were admitted alone
 	inDoubt   int       // of writes, those whose outcome is unknown
 	until     time.Time // when the last doubt ends
 }
@@ -91,7 +91,7 @@ func (e *entry) refusedLocked() *unproven {
 		return nil
 	}
 	for _, u := range slices.Backward(e.unproven) {
-		if u.pending == 0 && !u.counts && !u.storing {
+		if u.backers == 0 && !u.storing {
 			return u
 		}
 	}
@@ -102,37 +102,35 @@ func (e *entry) refusedLocked() *unproven {
 func (e *entry) belowLocked(u *unproven) floor {
 	below := e.proven
 	for _, v := range e.unproven {
-		if v.mark.Token.Less(u.mark.Token) && (v.pending > 0 || v.counts) {
+		if v.mark.Token.Less(u.mark.Token) && v.backers > 0 {
 			below = floor{v.mark, true}
 		}
 	}
 	return below
 }
 
-// proveLocked records that u, and so every token below it, counts for good.
+// proveLocked records that u counts for good.
 func (e *entry) proveLocked(u *unproven) {
-	if u.gone {
-		return
+	if !u.gone {
+		u.counts = true
+		e.settleLocked()
 	}
-	for _, v := range e.unproven {
-		v.counts = true
-		if v == u {
-			break
-		}
-	}
-	e.settleLocked()
 }
 
-// settleLocked turns unproven tokens that count and are durable into the proven mark. While restoring it waits: what is durable now may
-// not be in a moment.
+// settleLocked turns the highest unproven token that counts and is durable into the proven mark; the ones below it are then of no more
+// interest. While restoring it waits: what is durable now may not be in a moment.
 func (e *entry) settleLocked() {
-	for len(e.unproven) > 0 && !e.restoring {
-		u := e.unproven[0]
-		if !u.counts || e.durable.below(u.mark.Token) {
+	if e.restoring {
+		return
+	}
+	for _, u := range slices.Backward(e.unproven) {
+		if u.counts && !e.durable.below(u.mark.Token) {
+			e.proven = floor{u.mark, true}
+			for !u.gone {
+				e.forgetLocked(e.unproven[0])
+			}
 			return
 		}
-		e.proven = floor{u.mark, true}
-		e.forgetLocked(u)
 	}
 }
 
@@ -152,14 +150,16 @@ func (e *entry) revokeLocked(u *unproven) {
 }
 
 func (e *entry) addFlightLocked(t fencing.Token, exclusive bool) {
-	for i := range e.flights {
-		if f := &e.flights[i]; f.token == t {
-			f.writes++
-			f.exclusive = f.exclusive || exclusive
-			return
-		}
+	i := slices.IndexFunc(e.flights, func(f flight) bool { return f.token == t })
+	if i < 0 {
+		i = len(e.flights)
+		e.flights = append(e.flights, flight{token: t})
 	}
-	e.flights = append(e.flights, flight{token: t, writes: 1, exclusive: exclusive})
+	f := &e.flights[i]
+	f.writes++
+	if exclusive {
+		f.exclusive++
+	}
 }
 
 // flightLocked returns the flight of token t, which must exist.
@@ -172,16 +172,15 @@ func (e *entry) flightLocked(t fencing.Token) *flight {
 	panic("gate: released a write that is not in flight")
 }
 
-func (e *entry) dropFlightLocked(t fencing.Token) {
-	for i := range e.flights {
-		if f := &e.flights[i]; f.token == t {
-			if f.writes--; f.writes == 0 {
-				e.flights = append(e.flights[:i], e.flights[i+1:]...)
-			}
-			return
-		}
+func (e *entry) dropFlightLocked(t fencing.Token, exclusive bool) {
+	f := e.flightLocked(t)
+	f.writes--
+	if exclusive {
+		f.exclusive--
 	}
-	panic("gate: released a write that is not in flight")
+	if f.writes == 0 {
+		e.flights = slices.DeleteFunc(e.flights, func(f flight) bool { return f.writes == 0 })
+	}
 }
 
 // refLocked returns the entry of r with one more user. Finding and counting are one step under the lock: an entry that is about to

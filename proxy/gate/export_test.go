@@ -35,7 +35,7 @@ func (e *entry) checkInvariantsLocked() error {
 	}
 	last := e.proven
 	for _, u := range e.unproven {
-		if !last.below(u.mark.Token) || u.gone || u.revoked || u.pending < 0 {
+		if !last.below(u.mark.Token) || u.gone || u.revoked || u.backers < 0 {
 			return fmt.Errorf("unproven %+v after %v", *u, last)
 		}
 		if !u.storing && e.durable.below(u.mark.Token) && !e.restoring {

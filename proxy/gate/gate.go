@@ -35,8 +35,9 @@ type Config struct {
 
 // Gate orders the writes of all resources. Make one with [New]. It is safe for concurrent use.
 type Gate struct {
-	store                       Store
-	maxWaiters, maxWaitersTotal int
+	store           Store
+	maxWaiters      int
+	maxWaitersTotal int
 
 	// mu guards everything below and every field of every entry, waiter and Admission. It is never held across I/O or a wait, so
 	// one lock serves all resources: a decision takes some hundred nanoseconds, and a write that names several resources needs

@@ -26,13 +26,14 @@ type memStore struct {
 	onLoad    func(fencing.Resource) error
 	onAdvance func([]fencing.ResourceMark) error
 	onRestore func(fencing.Resource, fencing.Token) error
+	after     func() // called before a step that took effect returns
 	advances  int
 	restores  int
 }
 
 // newMemStore returns a store that holds marks for the given resource and token pairs.
 func newMemStore(marks ...fencing.ResourceMark) *memStore {
-	s := &memStore{marks: map[fencing.Resource]fencing.Mark{}}
+	s := &memStore{marks: map[fencing.Resource]fencing.Mark{}, after: func() {}}
 	for _, m := range marks {
 		s.marks[m.Resource] = m.Mark
 	}
@@ -51,8 +52,9 @@ func (s *memStore) Err() error {
 
 func (s *memStore) Load(r fencing.Resource) (fencing.Mark, bool, error) {
 	s.mu.Lock()
-	hook := s.onLoad
+	hook, after := s.onLoad, s.after
 	s.mu.Unlock()
+	defer after()
 	if hook != nil {
 		if err := hook(r); err != nil {
 			return fencing.Mark{}, false, err
@@ -66,9 +68,10 @@ func (s *memStore) Load(r fencing.Resource) (fencing.Mark, bool, error) {
 
 func (s *memStore) Advance(ms []fencing.ResourceMark) error {
 	s.mu.Lock()
-	hook := s.onAdvance
+	hook, after := s.onAdvance, s.after
 	s.advances++
 	s.mu.Unlock()
+	defer after()
 	if hook != nil {
 		if err := hook(ms); err != nil {
 			return err
@@ -89,9 +92,10 @@ func (s *memStore) Advance(ms []fencing.ResourceMark) error {
 
 func (s *memStore) Restore(r fencing.Resource, from fencing.Token, to *fencing.Mark) (bool, error) {
 	s.mu.Lock()
-	hook := s.onRestore
+	hook, after := s.onRestore, s.after
 	s.restores++
 	s.mu.Unlock()
+	defer after()
 	if hook != nil {
 		if err := hook(r, from); err != nil {
 			return false, err
@@ -142,7 +146,7 @@ func (s *memStore) holdRestore() (release func(error)) {
 func (s *memStore) unhold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.onAdvance, s.onRestore, s.onLoad = nil, nil, nil
+	s.onAdvance, s.onRestore, s.onLoad, s.after = nil, nil, nil, func() {}
 }
 
 func (s *memStore) mark(r fencing.Resource) (fencing.Mark, bool) {

@@ -133,8 +133,8 @@ type machine struct {
 	calmGreater bool // no mark was set since the last look: a waiting Greater write is the mark itself
 }
 
-func newMachine(all []fencing.Resource, recover time.Duration) *machine {
-	x := &machine{s: newMemStore(), m: model{}, recovered: time.Now().Add(recover)}
+func newMachine(all []fencing.Resource, recovery time.Duration) *machine {
+	x := &machine{s: newMemStore(), m: model{}, recovered: time.Now().Add(recovery)}
 	for i, r := range all {
 		x.m[r] = map[uint64]*vote{}
 		if i > 0 {
@@ -142,7 +142,7 @@ func newMachine(all []fencing.Resource, recover time.Duration) *machine {
 			x.m[r][uint64(i)] = &vote{good: true}
 		}
 	}
-	x.g = gate.New(x.s, gate.Config{Recover: recover})
+	x.g = gate.New(x.s, gate.Config{Recover: recovery})
 	return x
 }
 
@@ -376,11 +376,11 @@ func TestGateFollowsTheRule(t *testing.T) {
 		all := []fencing.Resource{"r", "s", "t"}[:n]
 		t.Run(fmt.Sprintf("%d resources", n), func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
-				recover := rapid.SampledFrom([]time.Duration{0, 0, 9700 * time.Millisecond}).Draw(rt, "recover")
+				recovery := rapid.SampledFrom([]time.Duration{0, 0, 9700 * time.Millisecond}).Draw(rt, "recover")
 				steps := drawSteps(rt, all)
 				var trouble error
 				synctest.Test(t, func(*testing.T) {
-					x := newMachine(all, recover)
+					x := newMachine(all, recovery)
 					for i, st := range steps {
 						err := x.do(st)
 						if err == nil {

@@ -205,6 +205,27 @@ func TestChainOfRefusedTokens(t *testing.T) {
 			})
 		})
 	}
+	t.Run("never onto another refused one", func(t *testing.T) {
+		s := newMemStore(mark("r", 10))
+		bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
+			a, b, c := observe(t, g, write("r", 50)), observe(t, g, write("r", 60)), observe(t, g, write("r", 70))
+			pass(0)
+			release := s.holdRestore()
+			refuse(c)
+			refuse(a)
+			refuse(b)
+			release(nil)
+			pass(0)
+			s.wantMark(t, "r", 60) // which was good when the first restore began
+			release(nil)
+			pass(0)
+			s.wantMark(t, "r", 10)
+			release(nil)
+			pass(0)
+			s.wantMark(t, "r", 10)
+			wantIdle(t, g)
+		})
+	})
 	t.Run("50 is refused while 60 waits for it", func(t *testing.T) {
 		s := newMemStore(mark("r", 10))
 		bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
@@ -247,15 +268,17 @@ func TestEqualTokenThatArrivesWhileItIsTakenBackAdvancesAgain(t *testing.T) {
 		a := enter(t, g, write("r", 50))
 		releaseRestore := s.holdRestore()
 		c := refuse(a)
-		p := try(g, write("r", 50))
+		p, q := try(g, write("r", 50)), try(g, write("r", 50))
 		p.wantWaiting(t)
 		releaseAdvance := s.holdAdvance()
 		releaseRestore(nil)
 		<-c
 		s.wantMark(t, "r", 10)
-		p.wantWaiting(t) // for the disk
+		p.wantWaiting(t) // one for the disk, the other for it
+		q.wantWaiting(t)
 		releaseAdvance(nil)
 		p.wantAdmitted(t).Done(0)
+		q.wantAdmitted(t).Done(0)
 		s.wantMark(t, "r", 50)
 		wantIdle(t, g)
 	})
@@ -288,14 +311,42 @@ func TestTokenStaysIfTheStoreCannotTakeItBack(t *testing.T) {
 		full := errors.New("no space")
 		s.onRestore = func(fencing.Resource, fencing.Token) error { return full }
 		a := enter(t, g, write("r", 50))
+		keep, _ := g.Observe(write("r", 1)) // keeps the resource in use
 		err := a.Refused()
 		if e, ok := errors.AsType[*gate.StoreError](err); !ok || !errors.Is(err, full) || e.Op != "restore" {
 			t.Errorf("Refused = %v; want a StoreError of a restore that wraps the store's", err)
 		}
 		s.wantMark(t, "r", 50)
 		try(g, write("r", 10)).wantStale(t, "r", 50)
+		keep.Done(0)
 		try(g, write("r", 50)).wantAdmitted(t).Done(0)
 		wantIdle(t, g)
+	})
+}
+
+// The error of a restore must not make a token good that never was on the disk.
+func TestTokenThatWasNeverDurableDoesNotStay(t *testing.T) {
+	s := newMemStore(mark("r", 10))
+	bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
+		full := errors.New("no space")
+		release50 := s.holdAdvance()
+		a := observe(t, g, write("r", 50))
+		pass(0)
+		s.unhold()
+		b, c := observe(t, g, write("r", 60)), observe(t, g, write("r", 70))
+		pass(0)
+		release50(full)
+		release := s.holdRestore()
+		refuse(c)
+		refuse(a)
+		refuse(b)
+		for _, err := range []error{nil, nil, full} { // of 70, 60 and 50
+			release(err)
+			pass(0)
+		}
+		s.wantMark(t, "r", 10)
+		wantIdle(t, g)
+		try(g, write("r", 10)).wantAdmitted(t).Done(0)
 	})
 }
 

@@ -185,7 +185,7 @@ func TestSlowLoadDoesNotReplaceANewerMark(t *testing.T) {
 	s := newMemStore(mark("r", 33))
 	bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
 		slow := make(chan struct{})
-		s.onLoad = func(fencing.Resource) error { <-slow; return nil }
+		s.after = func() { <-slow } // the mark was read
 		p := try(g, write("r", 33))
 		s.unhold()
 		a := try(g, write("r", 34)).wantAdmitted(t)

@@ -68,7 +68,7 @@ func (g *Gate) obstacleLocked(e *entry, a *Admission) (o obstacle, blocked bool)
 		return obstacle{reason: BusyInFlight}, true
 	}
 	for i := range e.flights {
-		if f := &e.flights[i]; f.token != a.token || f.exclusive || a.exclusive {
+		if f := &e.flights[i]; f.token != a.token || f.exclusive > 0 || a.exclusive {
 			if f.inDoubt == f.writes {
 				return obstacle{BusyInDoubt, f.until}, true
 			}

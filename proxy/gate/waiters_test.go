@@ -131,6 +131,19 @@ func TestExclusiveWritesRunAloneInOrderOfArrival(t *testing.T) {
 	})
 }
 
+func TestExclusiveWriteHoldsNobodyOnceItIsOver(t *testing.T) {
+	bubble(t, gate.Config{}, newMemStore(), func(t *testing.T, g *gate.Gate) {
+		a := enter(t, g, exclusive(write("r", 33)))
+		p := try(g, write("r", 33))
+		b := observe(t, g, write("r", 33))
+		p.wantWaiting(t)
+		a.Done(0)
+		p.wantAdmitted(t).Done(0) // beside the observed one
+		b.Done(0)
+		wantIdle(t, g)
+	})
+}
+
 func TestNobodyOvertakesAnExclusiveWrite(t *testing.T) {
 	bubble(t, gate.Config{}, newMemStore(), func(t *testing.T, g *gate.Gate) {
 		a := enter(t, g, write("r", 33))
