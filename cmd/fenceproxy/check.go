@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy/admin"
 )
 
 func checkCommand() *cli.Command {
@@ -17,13 +18,17 @@ func checkCommand() *cli.Command {
 		Usage: "validate a configuration and print its policy table",
 		Description: `  fenceproxy check --config fenceproxy.yaml
 
-It reads the file exactly as serve does, names every problem with its line, and listens nowhere.`,
-		Flags: append(overrideFlags(), &cli.BoolFlag{Name: "json", Usage: "print JSON"}),
+It reads the file, and those that it names, exactly as serve does, and shows every problem with its line. It listens nowhere and opens
+no directory.`,
+		Flags: append(overrideFlags(), jsonFlag()),
 		Action: func(c *cli.Context) error {
 			if err := noArgs(c); err != nil {
 				return err
 			}
 			cfg, err := loadConfig(c)
+			if err == nil {
+				err = checkFiles(cfg)
+			}
 			if c.Bool("json") {
 				return checkJSON(c, cfg, err)
 			}
@@ -42,25 +47,51 @@ It reads the file exactly as serve does, names every problem with its line, and 
 	}
 }
 
+// checked is what check --json prints.
+type checked struct {
+	OK       bool             `json:"ok"`
+	Problems []checkedProblem `json:"problems,omitempty"`
+	Warnings []checkedProblem `json:"warnings,omitempty"`
+	Policies []admin.Policy   `json:"policies,omitempty"`
+}
+
+type checkedProblem struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
 func checkJSON(c *cli.Context, cfg *policies.Config, err error) error {
-	out := struct {
-		OK       bool               `json:"ok"`
-		Problems []policies.Problem `json:"problems,omitempty"`
-		Warnings []policies.Problem `json:"warnings,omitempty"`
-		Policies []policies.Row     `json:"policies,omitempty"`
-	}{OK: err == nil}
+	out := checked{OK: err == nil}
+	list := func(ps []policies.Problem) (out []checkedProblem) {
+		for _, p := range ps {
+			out = append(out, checkedProblem(p))
+		}
+		return out
+	}
 	if problems, ok := errors.AsType[*policies.Errors](err); ok {
-		out.Problems = problems.Problems
+		out.Problems = list(problems.Problems)
+		err = fmt.Errorf("the configuration cannot be used, %s", count(len(problems.Problems), "problem"))
 	} else if err != nil {
-		return err
+		out.Problems = []checkedProblem{{File: c.String("config"), Message: err.Error(), Hint: hintOf(err)}}
 	}
 	if cfg != nil {
-		out.Warnings, out.Policies = cfg.Warnings(), cfg.Policies.Describe()
+		out.Warnings = list(cfg.Warnings())
+		for _, r := range cfg.Policies.Describe() {
+			out.Policies = append(out.Policies, admin.Policy(r))
+		}
 	}
 	if werr := writeJSON(c.App.Writer, out); werr != nil {
 		return werr
 	}
 	return err
+}
+
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", DisableDefaultText: true, Usage: "print JSON"}
 }
 
 func writeJSON(w interface{ Write([]byte) (int, error) }, v any) error {

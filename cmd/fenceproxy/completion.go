@@ -56,7 +56,7 @@ func completionCommand() *cli.Command {
 					return err
 				}
 			default:
-				return usagef("completion needs the name of a shell: bash, zsh or fish")
+				return withHint(usagef("completion needs the name of a shell: bash, zsh or fish"), "source <(fenceproxy completion bash)")
 			}
 			_, err := fmt.Fprint(c.App.Writer, script)
 			return err

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy"
 )
 
 func configFlag() cli.Flag {
@@ -25,15 +28,15 @@ func overrideFlags() []cli.Flag {
 	return []cli.Flag{
 		configFlag(),
 		&cli.StringFlag{Name: "upstream", EnvVars: []string{"FENCEPROXY_UPSTREAM"}, Usage: "forward to `URL`: http://, https:// or unix:///path (upstream.url)"},
-		&cli.StringFlag{Name: "listen", EnvVars: []string{"FENCEPROXY_LISTEN"}, Usage: "serve clients on `ADDRESS` (default " + policies.DefaultListen + ")"},
+		&cli.StringFlag{Name: "listen", EnvVars: []string{"FENCEPROXY_LISTEN"}, Usage: "serve clients on `ADDRESS` (listen; default " + policies.DefaultListen + ")"},
 		&cli.StringFlag{Name: "dir", EnvVars: []string{"FENCEPROXY_DIR"}, Usage: "keep the marks in `DIR` (token_store.dir; default " + policies.DefaultDir + ")", TakesFile: true},
-		&cli.BoolFlag{Name: "must-exist", EnvVars: []string{"FENCEPROXY_MUST_EXIST"}, Usage: "refuse to start on an empty or wiped token store (token_store.must_exist)"},
-		&cli.DurationFlag{Name: "upstream-timeout", EnvVars: []string{"FENCEPROXY_UPSTREAM_TIMEOUT"}, Usage: "wait at most `DURATION` for the upstream's answer (upstream.timeout; default 1m)"},
+		&cli.BoolFlag{Name: "must-exist", DisableDefaultText: true, EnvVars: []string{"FENCEPROXY_MUST_EXIST"}, Usage: "refuse to start on an empty or wiped token store (token_store.must_exist)"},
+		&cli.DurationFlag{Name: "upstream-timeout", EnvVars: []string{"FENCEPROXY_UPSTREAM_TIMEOUT"}, Usage: "wait at most `DURATION` for the upstream's answer (upstream.timeout)", DefaultText: "1m"},
 		&cli.StringFlag{Name: "admin-listen", EnvVars: []string{"FENCEPROXY_ADMIN_LISTEN"}, Usage: "serve operators on `ADDRESS`, or \"off\" (admin.listen; default " + policies.DefaultAdminListen + ")"},
 		&cli.StringFlag{Name: "admin-token-file", EnvVars: []string{"FENCEPROXY_ADMIN_TOKEN_FILE"}, Usage: "bearer token for changes, in `FILE` (admin.token_file)", TakesFile: true},
-		&cli.StringFlag{Name: "unmatched-writes", EnvVars: []string{"FENCEPROXY_UNMATCHED_WRITES"}, Usage: "`reject`, allow or fence writes that no policy covers"},
-		&cli.StringFlag{Name: "log-level", EnvVars: []string{"FENCEPROXY_LOG_LEVEL"}, Usage: "`LEVEL`: debug, info, warn or error (log.level)"},
-		&cli.StringFlag{Name: "log-format", EnvVars: []string{"FENCEPROXY_LOG_FORMAT"}, Usage: "`FORMAT`: text or json (log.format)"},
+		&cli.StringFlag{Name: "unmatched-writes", EnvVars: []string{"FENCEPROXY_UNMATCHED_WRITES"}, Usage: "what becomes of writes that no policy covers, `RULE`: reject, allow or fence (unmatched_writes)"},
+		&cli.StringFlag{Name: "log-level", EnvVars: []string{"FENCEPROXY_LOG_LEVEL"}, Usage: "log at `LEVEL` and above: debug, info, warn or error (log.level)"},
+		&cli.StringFlag{Name: "log-format", EnvVars: []string{"FENCEPROXY_LOG_FORMAT"}, Usage: "log in `FORMAT`: text or json (log.format)"},
 	}
 }
 
@@ -69,11 +72,36 @@ func readConfig(file string, over policies.Overrides) (*policies.Config, error) 
 	cfg, err := policies.Load(file, data, over)
 	if problems, ok := errors.AsType[*policies.Errors](err); ok {
 		if file == "" {
-			return nil, withHint(err, "give --upstream URL, or a file with --config")
+			hint := "see --help"
+			if slices.ContainsFunc(problems.Problems, func(p policies.Problem) bool { return p.Path == "upstream.url" }) {
+				hint = "give --upstream URL, or a file with --config"
+			}
+			return nil, withHint(&usageError{err}, hint)
 		}
 		return nil, fmt.Errorf("the configuration cannot be used, %s:\n%w", count(len(problems.Problems), "problem"), err)
 	}
 	return cfg, err
+}
+
+// checkFiles reads the files that the configuration names: certificates, roots, the token for changes. Directories are serve's to open: a
+// service manager may make them only then.
+func checkFiles(cfg *policies.Config) error {
+	_, tokenErr := adminToken(cfg.Admin.TokenFile)
+	p, err := proxy.New(proxy.Config{Upstream: cfg.Upstream, Spool: cfg.Spool, Policies: cfg.Policies})
+	if err == nil {
+		p.Close()
+	}
+	_, serverErr := proxy.NewServer(http.NotFoundHandler(), cfg.Listen.TLS, slog.New(slog.DiscardHandler))
+	return errors.Join(serverErr, err, tokenErr)
+}
+
+// checkSpool finds out whether long bodies can be kept, before the first one comes.
+func checkSpool(s policies.Spool) error {
+	f, err := os.CreateTemp(s.Dir, "fenceproxy-*")
+	if err != nil {
+		return withHint(fmt.Errorf("spool.dir: %w", err), "bodies longer than spool.memory wait there: make the directory, or name another one")
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 func count(n int, thing string) string {

@@ -28,7 +28,7 @@ func demoCommand() *cli.Command {
 			&cli.StringFlag{Name: "listen", EnvVars: []string{"FENCEPROXY_LISTEN"}, Value: policies.DefaultListen, Usage: "serve the proxy on `ADDRESS`; on another port if that one is taken"},
 			&cli.StringFlag{Name: "admin-listen", EnvVars: []string{"FENCEPROXY_ADMIN_LISTEN"}, Value: policies.DefaultAdminListen, Usage: "serve operators on `ADDRESS`; likewise"},
 			&cli.StringFlag{Name: "store-listen", Value: "127.0.0.1:9000", Usage: "serve the store on `ADDRESS`; likewise"},
-			&cli.BoolFlag{Name: "once", Usage: "end after the story"},
+			&cli.BoolFlag{Name: "once", DisableDefaultText: true, Usage: "end after the story"},
 		},
 		Action: demo,
 	}
@@ -52,8 +52,8 @@ func demo(c *cli.Context) (err error) {
 	}
 	store := newDemoStore()
 	server := &http.Server{Handler: store, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(ln) }() // ends with Close
-	defer server.Close()
+	go func() { _ = server.Serve(ln) }()  // ends with Close
+	defer func() { _ = server.Close() }() // the process ends
 
 	cfg, err := demoConfig(c, "http://"+ln.Addr().String(), dir)
 	if err != nil {

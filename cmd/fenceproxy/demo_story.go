@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,9 +19,13 @@ type demoStore struct {
 	objects map[string]string
 	// +checklocks:mu
 	applied []string // tokens of the writes, in the order in which they took effect
+
+	slow chan struct{} // gets a value when a slow write has arrived, if there is room
 }
 
-func newDemoStore() *demoStore { return &demoStore{objects: map[string]string{}} }
+func newDemoStore() *demoStore {
+	return &demoStore{objects: map[string]string{}, slow: make(chan struct{}, 1)}
+}
 
 // delayHeader makes a write take its time on the way, as a slow disk or network would.
 const delayHeader = "X-Demo-Delay"
@@ -31,6 +36,10 @@ func (s *demoStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if d, err := time.ParseDuration(r.Header.Get(delayHeader)); err == nil && d > 0 {
+		select {
+		case s.slow <- struct{}{}:
+		default:
+		}
 		time.Sleep(min(d, 30*time.Second))
 	}
 	s.mu.Lock()
@@ -134,10 +143,14 @@ func (s *story) slow(ctx context.Context) error {
 	first := make(chan error, 1)
 	s.note("A", "PUT /rides/9 with 33 leaves, and takes %v to reach the store", delay)
 	go func() { first <- s.put(ctx, s.proxyURL, "/rides/9", demoWrite{"A", 33, "driver A", delay}, 201) }()
-	select {
-	case <-time.After(head):
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, begun := range []<-chan struct{}{s.store.slow, after(head)} {
+		select {
+		case <-begun:
+		case err := <-first:
+			return cmp.Or(err, errors.New("the slow write was answered before its time"))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	s.note("B", "PUT /rides/9 with 34 waits until 33 has an outcome; a check alone would let it pass now")
 	if err := errors.Join(s.put(ctx, s.proxyURL, "/rides/9", demoWrite{"B", 34, "driver B", 0}, 201), <-first); err != nil {
@@ -148,6 +161,13 @@ func (s *story) slow(ctx context.Context) error {
 	}
 	s.say("           the store saw 33, then 34")
 	return s.expect("/rides/9", "driver B", green)
+}
+
+// after is time.After for those who wait for signals without a value.
+func after(d time.Duration) <-chan struct{} {
+	c := make(chan struct{})
+	time.AfterFunc(d, func() { close(c) })
+	return c
 }
 
 type demoWrite struct {

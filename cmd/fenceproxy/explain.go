@@ -30,8 +30,8 @@ Ask a running proxy, which knows the marks too:
 		Flags: append(append(overrideFlags(), adminFlags()...),
 			&cli.StringSliceFlag{Name: "header", Aliases: []string{"H"}, Usage: "a `HEADER` of the request, as for curl; repeat it for more"},
 			&cli.StringFlag{Name: "data", Aliases: []string{"d"}, Usage: "the request's `BODY`; @FILE reads it from a file"},
-			&cli.BoolFlag{Name: "live", Usage: "ask the running proxy at --admin"},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+			&cli.BoolFlag{Name: "live", DisableDefaultText: true, Usage: "ask the running proxy at --admin"},
+			jsonFlag(),
 		),
 		Action: explain,
 	}
@@ -59,15 +59,15 @@ func explain(c *cli.Context) error {
 }
 
 func explainRequest(c *cli.Context) (proxy.ExplainRequest, error) {
-	args, headers, err := trailingHeaders(c)
+	args, err := arguments(c)
 	if err != nil {
 		return proxy.ExplainRequest{}, err
 	}
 	if len(args) != 2 {
-		return proxy.ExplainRequest{}, withHint(usagef("explain needs a METHOD and a URL, and got %d arguments", len(args)), "fenceproxy explain PUT /rides/7 -H 'Fencing-Token: 33'")
+		return proxy.ExplainRequest{}, withHint(usagef("explain needs a METHOD and a URL, and got %s", count(len(args), "argument")), "fenceproxy explain PUT /rides/7 -H 'Fencing-Token: 33'")
 	}
 	q := proxy.ExplainRequest{Method: args[0], URL: args[1], Header: http.Header{}}
-	for _, h := range headers {
+	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || strings.TrimSpace(name) == "" {
 			return q, usagef("%q is not a header; write -H 'Name: value'", h)
@@ -86,34 +86,6 @@ func explainRequest(c *cli.Context) (proxy.ExplainRequest, error) {
 		q.Body = []byte(data)
 	}
 	return q, nil
-}
-
-// trailingHeaders lets flags stand behind the arguments, as people are used to from curl: urfave/cli stops at the first argument.
-func trailingHeaders(c *cli.Context) (args, headers []string, err error) {
-	headers = c.StringSlice("header")
-	rest := c.Args().Slice()
-	for i := 0; i < len(rest); i++ {
-		name, value, has := strings.Cut(rest[i], "=")
-		if !strings.HasPrefix(name, "-") || len(name) < 2 {
-			args = append(args, rest[i])
-			continue
-		}
-		flag := strings.TrimLeft(name, "-")
-		if !has && flag != "live" && flag != "json" {
-			if i++; i == len(rest) {
-				return nil, nil, usagef("%s needs a value", name)
-			}
-			value = rest[i]
-		} else if !has {
-			value = "true"
-		}
-		if flag == "H" || flag == "header" {
-			headers = append(headers, value)
-		} else if err := c.Set(flag, value); err != nil {
-			return nil, nil, onUsageError(c, fmt.Errorf("flag %s: %w", name, err), true)
-		}
-	}
-	return args, headers, nil
 }
 
 func explainFile(c *cli.Context, q proxy.ExplainRequest) (*proxy.Explanation, error) {
@@ -143,6 +115,7 @@ func explainLive(c *cli.Context, q proxy.ExplainRequest) (*proxy.Explanation, er
 		return nil, err
 	}
 	e := new(proxy.Explanation)
+	remote.absent = "is the proxy running? Leave --live out to ask the configuration alone"
 	return e, remote.call(c.Context, http.MethodPost, "/v1/explain", bytes.NewReader(body), func(r io.Reader) error {
 		return json.NewDecoder(r).Decode(e)
 	})

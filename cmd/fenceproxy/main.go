@@ -46,14 +46,21 @@ func (e *hintedError) Unwrap() error { return e.err }
 
 func withHint(err error, hint string) error { return &hintedError{err, hint} }
 
+func hintOf(err error) string {
+	if hinted, ok := errors.AsType[*hintedError](err); ok {
+		return hinted.hint
+	}
+	return ""
+}
+
 // report prints an error and returns the exit code for it.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitDone
 	}
 	fmt.Fprintf(stderr, "fenceproxy: error: %v\n", err)
-	if hinted, ok := errors.AsType[*hintedError](err); ok {
-		fmt.Fprintf(stderr, "hint: %s\n", hinted.hint)
+	if hint := hintOf(err); hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", hint)
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -25,7 +26,7 @@ func marksCommand() *cli.Command {
 		&cli.StringFlag{Name: "dir", Usage: "the token store of a stopped proxy, `DIR`", TakesFile: true},
 	)
 	with := func(flags ...cli.Flag) []cli.Flag { return append(append([]cli.Flag(nil), where...), flags...) }
-	asJSON := &cli.BoolFlag{Name: "json", Usage: "print JSON"}
+	asJSON := jsonFlag()
 	return &cli.Command{
 		Name:  "marks",
 		Usage: "look at high-water marks, move them, or set one by hand",
@@ -39,7 +40,7 @@ func marksCommand() *cli.Command {
   fenceproxy marks import --dir ./marks marks.jsonl`,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return usagef("there is no command %q under marks: use list, get, set, export or import", c.Args().First())
+				return unknownCommand(c.Command.Subcommands, "fenceproxy marks", c.Args().First())
 			}
 			return cli.ShowSubcommandHelp(c)
 		},
@@ -53,7 +54,7 @@ func marksCommand() *cli.Command {
 				Name: "set", Usage: "set one mark; upwards, unless told otherwise", ArgsUsage: "RESOURCE TOKEN", Action: marksSet,
 				Flags: with(
 					&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the token: decimal, hex, znode or pair (default: that of the present mark)"},
-					&cli.BoolFlag{Name: "lower", Usage: "let the mark fall; old tokens are let in again"},
+					&cli.BoolFlag{Name: "lower", DisableDefaultText: true, Usage: "let the mark fall; old tokens are let in again"},
 					&cli.StringFlag{Name: "reason", Usage: "`WHY`; kept with the mark and in the log"}, asJSON),
 			},
 			{
@@ -87,12 +88,15 @@ func withMarks(c *cli.Context, do func(marks) error) (err error) {
 		}
 		return do(remoteMarks{r})
 	}
-	if c.IsSet("admin") {
+	if c.IsSet("admin") && !fromEnvironment(c.String("admin")) {
 		return usagef("give --admin for a running proxy or --dir for a stopped one, not both")
 	}
 	log := slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s, err := tokenstore.Open(c.Context, dir, tokenstore.Options{MustExist: true, Logger: log})
 	if err != nil {
+		if errors.Is(err, tokenstore.ErrMissing) {
+			return withHint(err, "name the directory of the proxy's token_store.dir with --dir, or leave it out to ask a running proxy")
+		}
 		return storeError(err)
 	}
 	// The proxy's own stop decides whether its next start has to wait for writes, not this look at its directory.
@@ -105,19 +109,38 @@ func withMarks(c *cli.Context, do func(marks) error) (err error) {
 	return do(localMarks{s})
 }
 
-func resourceArg(c *cli.Context, n int) (fencing.Resource, error) {
-	if c.Args().Len() != n {
-		return "", withHint(usagef("marks %s needs %s, and got %s", c.Command.Name, c.Command.ArgsUsage, count(c.Args().Len(), "argument")), "flags stand before the arguments")
+// marksArgs returns a command's arguments, which have to be as many as its usage names.
+func marksArgs(c *cli.Context) ([]string, error) {
+	args, err := arguments(c)
+	if err != nil {
+		return nil, err
 	}
-	r := fencing.Resource(c.Args().First())
+	want := c.Command.ArgsUsage
+	if len(args) != len(strings.Fields(want)) {
+		if want == "" {
+			want = "no arguments"
+		}
+		return nil, withHint(usagef("marks %s takes %s, and got %s", c.Command.Name, want, count(len(args), "argument")),
+			"see fenceproxy marks "+c.Command.Name+" --help")
+	}
+	return args, nil
+}
+
+// resourceArgs returns a command's arguments, of which the first is a resource.
+func resourceArgs(c *cli.Context) (fencing.Resource, []string, error) {
+	args, err := marksArgs(c)
+	if err != nil {
+		return "", nil, err
+	}
+	r := fencing.Resource(args[0])
 	if err := r.Check(); err != nil {
-		return "", &usageError{err}
+		return "", nil, &usageError{err}
 	}
-	return r, nil
+	return r, args, nil
 }
 
 func marksList(c *cli.Context) error {
-	if err := noArgs(c); err != nil {
+	if _, err := marksArgs(c); err != nil {
 		return err
 	}
 	return withMarks(c, func(m marks) error {
@@ -129,7 +152,7 @@ func marksList(c *cli.Context) error {
 			return writeJSON(c.App.Writer, all)
 		}
 		w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "RESOURCE\tMARK\tADVANCED\tBY\tPOLICY\tIN FLIGHT\tIN DOUBT\tWAITING")
+		fmt.Fprintln(w, "RESOURCE\tMARK\tSINCE\tBY\tPOLICY\tIN FLIGHT\tIN DOUBT\tWAITING")
 		err := m.list(c.Context, c.String("prefix"), func(one admin.Mark) error {
 			_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", one.Resource, one.Token, one.At.Format(time.RFC3339), one.By, one.Policy, one.InFlight, one.InDoubt, one.Waiting)
 			return err
@@ -142,7 +165,7 @@ func marksList(c *cli.Context) error {
 }
 
 func marksGet(c *cli.Context) error {
-	r, err := resourceArg(c, 1)
+	r, _, err := resourceArgs(c)
 	if err != nil {
 		return err
 	}
@@ -154,20 +177,33 @@ func marksGet(c *cli.Context) error {
 		if c.Bool("json") {
 			return writeJSON(c.App.Writer, one)
 		}
-		fmt.Fprintf(c.App.Writer, "%s  %s (%s)\nadvanced  %s by %s through policy %q\n", one.Resource, one.Token, one.Format, one.At.Format(time.RFC3339), one.By, one.Policy)
-		if one.Reason != "" {
-			fmt.Fprintf(c.App.Writer, "reason    %s\n", one.Reason)
-		}
-		return nil
+		return printMark(c.App.Writer, one)
 	})
 }
 
+func printMark(w io.Writer, m admin.Mark) error {
+	line := func(name, format string, args ...any) string {
+		return fmt.Sprintf("%-9s ", name) + fmt.Sprintf(format, args...) + "\n"
+	}
+	text := line("resource", "%s", m.Resource) + line("mark", "%s (%s)", m.Token, m.Format) + line("since", "%s", m.At.Format(time.RFC3339))
+	for _, l := range []struct{ name, value string }{{"by", m.By}, {"policy", m.Policy}, {"reason", m.Reason}} {
+		if l.value != "" {
+			text += line(l.name, "%s", l.value)
+		}
+	}
+	if m.InFlight+m.InDoubt+m.Waiting > 0 {
+		text += line("now", "%d in flight, %d in doubt, %d waiting", m.InFlight, m.InDoubt, m.Waiting)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
 func marksSet(c *cli.Context) error {
-	r, err := resourceArg(c, 2)
+	r, args, err := resourceArgs(c)
 	if err != nil {
 		return err
 	}
-	change := admin.Change{Token: c.Args().Get(1), Format: c.String("format"), Lower: c.Bool("lower"), Reason: c.String("reason"), By: operator()}
+	change := admin.Change{Token: args[1], Format: c.String("format"), Lower: c.Bool("lower"), Reason: c.String("reason"), By: operator()}
 	if change.Lower && change.Reason == "" {
 		return withHint(usagef("to lower a mark give a --reason"), "it is kept with the mark and in the log")
 	}
@@ -193,7 +229,7 @@ func operator() string {
 	if err != nil {
 		host = "unknown host"
 	}
-	name := "unknown user"
+	name := fmt.Sprintf("uid %d", os.Getuid()) // in a container there may be no /etc/passwd
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
@@ -201,7 +237,7 @@ func operator() string {
 }
 
 func marksExport(c *cli.Context) error {
-	if err := noArgs(c); err != nil {
+	if _, err := marksArgs(c); err != nil {
 		return err
 	}
 	file := c.String("output")
@@ -228,11 +264,12 @@ func writeFile(name string, write func(io.Writer) error) error {
 }
 
 func marksImport(c *cli.Context) error {
-	if c.Args().Len() != 1 {
-		return withHint(usagef("marks import needs one FILE, or - for standard input"), "flags stand before the arguments")
+	args, err := marksArgs(c)
+	if err != nil {
+		return err
 	}
 	in := c.App.Reader
-	if name := c.Args().First(); name != "-" {
+	if name := args[0]; name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return err
@@ -246,7 +283,7 @@ func marksImport(c *cli.Context) error {
 			return err
 		}
 		if c.Bool("json") {
-			return writeJSON(c.App.Writer, res)
+			return writeJSON(c.App.Writer, map[string]any{"marks": res.Marks, "raised": res.Raised, "kept": res.Kept})
 		}
 		_, err = fmt.Fprintf(c.App.Writer, "%s read, %d raised, %d kept as they were\n", count(res.Marks, "mark"), res.Raised, res.Kept)
 		return err

@@ -62,6 +62,8 @@ func (m remoteMarks) imports(ctx context.Context, r io.Reader) (out tokenstore.I
 	return out, err
 }
 
+const lowerHint = "to lower a mark add --lower --reason WHY: tokens between the two are let in again"
+
 // localMarks are the marks in the directory of a stopped proxy.
 type localMarks struct{ *tokenstore.Store }
 
@@ -91,7 +93,7 @@ func (m localMarks) set(_ context.Context, r fencing.Resource, c admin.Change) (
 	if had {
 		out.Old = present.Format.Print(present.Token)
 		if mark.Token.Less(present.Token) && !c.Lower {
-			return out, withHint(fmt.Errorf("the mark of %q is %s, above %s", r, out.Old, out.New), "to lower it add --lower --reason WHY")
+			return out, withHint(fmt.Errorf("the mark of %q is %s, above %s", r, out.Old, out.New), lowerHint)
 		}
 	}
 	return out, m.Set(r, mark)

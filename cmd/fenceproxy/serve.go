@@ -34,7 +34,8 @@ With policies, and refusing to start on a wiped volume:
 
 SIGHUP reads the policies anew; a bad file changes nothing. SIGTERM lets writes in flight finish.`,
 		Flags: append(overrideFlags(),
-			&cli.BoolFlag{Name: "accept-key-change", EnvVars: []string{"FENCEPROXY_ACCEPT_KEY_CHANGE"}, Usage: "start although a policy's resource keys changed, so that its marks begin anew"},
+			&cli.BoolFlag{Name: "accept-key-change", DisableDefaultText: true, EnvVars: []string{"FENCEPROXY_ACCEPT_KEY_CHANGE"}, Usage: "start although a policy's resource keys changed, so that its marks begin anew"},
+			&cli.DurationFlag{Name: "lock-wait", EnvVars: []string{"FENCEPROXY_LOCK_WAIT"}, Value: 10 * time.Second, Usage: "wait at most `DURATION` for the last proxy to let go of the token store"},
 			&cli.DurationFlag{Name: "shutdown-timeout", EnvVars: []string{"FENCEPROXY_SHUTDOWN_TIMEOUT"}, Value: 25 * time.Second, Usage: "on SIGTERM wait at most `DURATION` for writes in flight"},
 		),
 		Action: func(c *cli.Context) error {
@@ -46,8 +47,14 @@ SIGHUP reads the policies anew; a bad file changes nothing. SIGTERM lets writes 
 				return err
 			}
 			warn(c.App.ErrWriter, cfg)
+			if err := checkFiles(cfg); err != nil {
+				return err
+			}
+			if err := checkSpool(cfg.Spool); err != nil {
+				return err
+			}
 			s := &sidecar{
-				cfg: cfg, acceptKeyChange: c.Bool("accept-key-change"), shutdown: c.Duration("shutdown-timeout"),
+				cfg: cfg, acceptKeyChange: c.Bool("accept-key-change"), shutdown: c.Duration("shutdown-timeout"), lockWait: c.Duration("lock-wait"),
 				reload: func() (*policies.Config, error) { return loadConfig(c) },
 				log:    newLogger(c.App.ErrWriter, cfg.Log),
 				ready: func(listen, admin string) {
@@ -64,7 +71,8 @@ type sidecar struct {
 	cfg             *policies.Config
 	reload          func() (*policies.Config, error)
 	acceptKeyChange bool
-	shutdown        time.Duration
+	shutdown        time.Duration // longest wait for writes in flight
+	lockWait        time.Duration // longest wait for the token store to be free
 	log             *slog.Logger
 	ready           func(listen, admin string) // called once the listeners are open; admin is "off" without one
 
@@ -83,12 +91,21 @@ func (s *sidecar) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.openStore(ctx); err != nil {
+	opening, opened := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	s.log.Info("opening the token store", "dir", s.cfg.TokenStore.Dir)
+	err = s.openStore(opening)
+	stopped := opening.Err() != nil
+	opened()
+	switch {
+	case err != nil && stopped: // told to stop while another process held the store
+		s.log.Info("stopped before the token store was free")
+		return nil
+	case err != nil:
 		return err
 	}
-	clean := false
+	clean := !s.store.UncleanStop() // until something was forwarded, the next start finds what this one found
 	defer func() {
-		if cerr := s.store.Close(clean && err == nil); err == nil && cerr != nil {
+		if cerr := s.store.Close(clean); err == nil && cerr != nil {
 			err = fmt.Errorf("close the token store: %w", cerr)
 		}
 	}()
@@ -103,6 +120,7 @@ func (s *sidecar) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	clean = false
 	err = s.wait(ctx, signals, failed)
 	clean = s.stop(servers, signals)
 	return err
@@ -182,7 +200,7 @@ func (s *sidecar) wait(ctx context.Context, signals <-chan os.Signal, failed <-c
 				return nil
 			}
 			if err := s.reloadPolicies(); err != nil {
-				s.log.Error("reload: nothing was changed", "error", err)
+				s.log.Error("reload: nothing was changed", "error", err, "hint", hintOf(err))
 			}
 		}
 	}
@@ -228,7 +246,7 @@ func adminToken(file string) (string, error) {
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("admin.token_file: %w", err)
+		return "", withHint(fmt.Errorf("admin.token_file: %w", err), "name the file with --admin-token-file")
 	}
 	token := strings.TrimSpace(string(b))
 	if len(token) < 16 {

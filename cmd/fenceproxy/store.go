@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sort"
 	"strings"
 	"time"
@@ -13,12 +14,9 @@ import (
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
-// lockWait is how long a starting proxy waits for its predecessor to let go of the token store.
-const lockWait = 10 * time.Second
-
 func (s *sidecar) openStore(ctx context.Context) error {
 	store, err := tokenstore.Open(ctx, s.cfg.TokenStore.Dir, tokenstore.Options{
-		MustExist: s.cfg.TokenStore.MustExist, MinFree: uint64(s.cfg.TokenStore.MinFree), LockWait: lockWait, Logger: s.log,
+		MustExist: s.cfg.TokenStore.MustExist, MinFree: uint64(s.cfg.TokenStore.MinFree), LockWait: s.lockWait, Logger: s.log,
 	})
 	if err != nil {
 		return storeError(err)
@@ -33,9 +31,12 @@ func storeError(err error) error {
 	case errors.Is(err, tokenstore.ErrLocked):
 		return withHint(err, "one proxy serves one directory; to look at the marks of a running one leave --dir out and use --admin")
 	case errors.Is(err, tokenstore.ErrMissing):
-		return withHint(err, "mount the right volume; only if this really is a new store start once without must_exist")
+		return withHint(err, "mount the right volume; only if this really is a new store start once with --must-exist=false")
 	case errors.Is(err, tokenstore.ErrDamaged):
 		return withHint(err, "do not delete it: every fence would be open. See tokenstore/README.md, \"When it refuses to start\"")
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return withHint(err, "name a directory that "+operator()+" may write with --dir, or give this one to that user with mode 0700")
 	}
 	return err
 }
@@ -92,7 +93,7 @@ func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 		sort.Strings(changed)
 		return withHint(fmt.Errorf("the resource keys of %s changed, so that the marks kept so far would guard nothing and old tokens would be let in:\n%s",
 			count(len(changed), "policy"), strings.Join(changed, "\n")),
-			"undo the change, or give the policy another name's keys on purpose: stop all writers, then start once with --accept-key-change")
+			"undo the change; if it is meant, stop all writers and start once with --accept-key-change")
 	}
 	for name, print := range prints {
 		if old, ok, err := s.store.Meta(metaPolicy + name); err != nil {
