@@ -5,17 +5,39 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/policies"
 )
 
-// clientStall is the longest that a client may be silent in the middle of its request's body.
+// clientStall is the longest that a client may be silent in the middle of its request's body, or take nothing of the answer to a write.
 const clientStall = 60 * time.Second
 
-// errClientStalled is returned when a client sent no byte of its body for clientStall.
+// errClientStalled is returned when a client sent no byte of its body for that long.
 var errClientStalled = errors.New("the client stopped sending its body")
+
+// clientBody is the body of a request as it comes from the client.
+type clientBody struct {
+	io.ReadCloser
+	ended atomic.Bool // it was read to its end; the transport reads in a goroutine of its own
+}
+
+func newClientBody(from io.ReadCloser) *clientBody {
+	b := &clientBody{ReadCloser: from}
+	b.ended.Store(from == nil || from == http.NoBody)
+	return b
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
+	return n, err
+}
 
 // body is the body of a write on its way to the upstream: none, taken in, or streamed.
 type body struct {
@@ -23,13 +45,13 @@ type body struct {
 	stream  *streamedBody // nil if spooled or none
 }
 
-// takeBody takes the body in, unless the policy streams.
-func (f fence) takeBody(req *http.Request, x *exchange) (*body, error) {
+// takeBody takes the body in, unless stream is set.
+func (f fence) takeBody(req *http.Request, x *exchange, stream bool) (*body, error) {
 	b := &body{}
 	if req.Body == nil || req.Body == http.NoBody {
 		return b, nil
 	}
-	if pol := x.decision.Policy; pol != nil && pol.Stream {
+	if stream {
 		b.stream = &streamedBody{x: x, from: req.Body}
 		return b, nil
 	}
@@ -66,6 +88,10 @@ func (b *body) attach(req *http.Request, l *leg) {
 	case b.stream != nil:
 		b.stream.leg = l
 		req.Body = b.stream
+	case safe(req.Method):
+		// net/http repeats a GET whose kept connection broke, unless it has a body that cannot be had again. A policy that fences
+		// GET does so because it changes something.
+		req.Body = io.NopCloser(strings.NewReader(""))
 	}
 }
 
@@ -91,15 +117,24 @@ type clientReader struct {
 }
 
 func (r *clientReader) Read(p []byte) (int, error) {
-	r.x.readDeadline(clientStall)
+	r.x.readDeadline(r.x.p.stall)
 	n, err := r.from.Read(p)
-	return n, stalled(err)
+	return n, clientError(err)
 }
 
-func stalled(err error) error {
-	var ne net.Error
-	if errors.As(err, &ne) && ne.Timeout() {
+// bodyError is what broke a client's body.
+type bodyError struct{ err error }
+
+func (e *bodyError) Error() string { return "the client's body broke off: " + e.err.Error() }
+func (e *bodyError) Unwrap() error { return e.err }
+
+// clientError tells errors of the client from those of the disk.
+func clientError(err error) error {
+	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		return errClientStalled
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return &bodyError{err}
 	}
 	return err
 }
@@ -118,12 +153,12 @@ type streamedBody struct {
 
 func (s *streamedBody) Read(p []byte) (int, error) {
 	s.leg.pause()
-	s.x.readDeadline(clientStall)
+	s.x.readDeadline(s.x.p.stall)
 	n, err := s.from.Read(p)
-	err = stalled(err)
+	err = clientError(err)
 	if err != nil {
 		s.x.readDeadline(0)
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			s.mu.Lock()
 			s.err = err
 			s.mu.Unlock()
@@ -155,9 +190,3 @@ func (s *spooledReader) Read(p []byte) (int, error) {
 }
 
 func (s *spooledReader) Close() error { return nil }
-
-// discard reads r to its end and reports whether that worked.
-func discard(r io.Reader) bool {
-	_, err := io.Copy(io.Discard, r)
-	return err == nil
-}

@@ -16,10 +16,17 @@ import (
 // Connection must not get rid of the token that way.
 func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: w, p: p, in: r, start: time.Now(), set: p.policies.Load()}
-	defer x.end()
-	if len(r.TransferEncoding) > 0 {
-		// net/http accepts Content-Length beside Transfer-Encoding and hides it. Whoever sent both may mean another request to
-		// begin elsewhere (RFC 9112 section 6.1): nothing more is read from this connection.
+	x.body = newClientBody(r.Body)
+	defer func() {
+		broken := recover()
+		x.end(broken != nil)
+		if broken != nil {
+			panic(broken)
+		}
+	}()
+	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
+		// net/http accepts Content-Length beside Transfer-Encoding and hides it, and it hides Transfer-Encoding in HTTP/1.0. Whoever
+		// sent them may mean another request to begin elsewhere (RFC 9112 section 6.1): nothing more is read from this connection.
 		x.closeConn = true
 	}
 	if err := x.refusal(); err != nil {
@@ -34,6 +41,7 @@ func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	r.Body = x.body
 	p.root.ServeHTTP(x, r)
 }
 
@@ -42,10 +50,18 @@ func (x *exchange) observed() bool {
 	return x.decision.Policy != nil && x.decision.Policy.Mode == policies.Observe
 }
 
-// end runs on every way out of a request, panics included: an answer that nobody closed is closed, so that the gate is released.
-func (x *exchange) end() {
+// end runs on every way out of a request, panics included. An answer that nobody closed is closed, so that the gate is released; the
+// server does not wait for the rest of a body that nobody wants; and an answer that broke off ends with a reset, since the end of the
+// connection alone would make it a complete one to an HTTP/1.0 client.
+func (x *exchange) end(broken bool) {
 	if x.answer != nil {
-		x.answer.Close()
+		_ = x.answer.Close() // it never fails in a way that matters here
+	}
+	if !x.body.ended.Load() {
+		x.readDeadline(-1)
+	}
+	if broken {
+		resetOnClose(x.in.Context())
 	}
 }
 
@@ -64,17 +80,19 @@ func (x *exchange) refusal() error {
 		return &refusedError{http.StatusLengthRequired, "an HTTP/1.0 write needs a Content-Length"}
 	}
 	x.target = r.RequestURI
-	if strings.HasPrefix(x.target, "/") || x.target == "*" && r.Method == http.MethodOptions {
-		return nil
+	if !strings.HasPrefix(x.target, "/") && (x.target != "*" || r.Method != http.MethodOptions) {
+		target, ok := ownTarget(r)
+		if !ok {
+			return &policies.AmbiguousError{Reason: "the request target names another host; this is not a forward proxy: send the path alone"}
+		}
+		x.target = target
+		in := *r.URL
+		in.Scheme, in.Host, in.User = "", "", nil
+		x.in.URL = &in
 	}
-	target, ok := ownTarget(r)
-	if !ok {
-		return &policies.AmbiguousError{Reason: "the request target names another host; this is not a forward proxy: send the path alone"}
+	if !verbatim(x.target) {
+		return &policies.AmbiguousError{Reason: "the path begins with // and holds bytes that must be encoded in a URL"}
 	}
-	x.target = target
-	in := *r.URL
-	in.Scheme, in.Host, in.User = "", "", nil
-	x.in.URL = &in
 	return nil
 }
 

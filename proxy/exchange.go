@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -15,13 +16,13 @@ type exchange struct {
 	http.ResponseWriter
 	p        *Proxy
 	in       *http.Request // as the server made it: its Trailer is filled in when the body has been read
+	body     *clientBody   // the body of in
 	set      *policies.Set // the policies that were in force when the request came
 	decision policies.Decision
 	target   string // path and query as on the request line
 	start    time.Time
 
-	closeConn bool // send Connection: close with the final head
-	wroteHead bool
+	closeConn bool    // send Connection: close with the final head
 	answer    *answer // the upstream's answer once it is being passed on
 }
 
@@ -32,12 +33,19 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// WriteHeader implements [http.ResponseWriter].
+// WriteHeader implements [http.ResponseWriter]. An answer that leaves before the client's body was read to its end closes the
+// connection: the server cannot know where the next request begins (RFC 9112 section 9.3).
 func (x *exchange) WriteHeader(status int) {
+	if status < 200 && !x.in.ProtoAtLeast(1, 1) {
+		return // HTTP/1.0 knows no interim answers (RFC 9110 section 15.2)
+	}
 	if status >= 200 {
-		x.wroteHead = true
-		if x.closeConn {
-			x.Header().Set("Connection", "close")
+		h := x.Header()
+		if x.closeConn || !x.body.ended.Load() {
+			h.Set("Connection", "close")
+		}
+		if _, ok := h["Content-Type"]; !ok {
+			h["Content-Type"] = nil // the server would guess one
 		}
 	}
 	x.ResponseWriter.WriteHeader(status)
@@ -46,10 +54,10 @@ func (x *exchange) WriteHeader(status int) {
 // Unwrap lets [http.ResponseController] reach the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// readDeadline bounds the next read of the client's body. Zero lifts the bound.
+// readDeadline bounds the next read of the client's body. Zero lifts the bound; below zero nothing more is read.
 func (x *exchange) readDeadline(d time.Duration) {
 	t := time.Time{}
-	if d > 0 {
+	if d != 0 {
 		t = time.Now().Add(d)
 	}
 	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(t) // not supported: no bound
@@ -64,27 +72,16 @@ func (x *exchange) writeDeadline(d time.Duration) {
 	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(t)
 }
 
-// hasBody reports whether the client has a body to send.
-func (x *exchange) hasBody() bool {
-	return x.in.ContentLength != 0 && x.in.Body != nil && x.in.Body != http.NoBody
-}
-
-// refuseBody prepares an answer to a client whose body was not read. A small body that is there already is thrown away, and the
-// connection kept; otherwise the connection is closed, since the server cannot know where the next request begins (RFC 9112
-// section 9.3) and a client that waits for 100 Continue must not be asked for the body (RFC 9110 section 10.1.1).
+// refuseBody prepares an answer to a client whose body was not read. A small body that is there already is thrown away, so that the
+// connection can be kept. A client that waits for 100 Continue must not be asked for the body (RFC 9110 section 10.1.1).
 func (x *exchange) refuseBody() {
 	const small, soon = 64 << 10, 20 * time.Millisecond
-	if !x.hasBody() {
-		return
-	}
-	if n := x.in.ContentLength; n < 0 || n > small || x.in.Header.Get("Expect") != "" {
-		x.closeConn = true
+	n := x.in.ContentLength
+	if x.body.ended.Load() || n < 0 || n > small || x.in.Header.Get("Expect") != "" {
 		return
 	}
 	x.readDeadline(soon)
-	if !discard(x.in.Body) {
-		x.closeConn = true
-	}
+	_, _ = io.Copy(io.Discard, x.body) // what did not come in time closes the connection
 	x.readDeadline(0)
 }
 

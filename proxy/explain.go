@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/policies"
@@ -66,8 +67,8 @@ func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
 	if q.Body != nil && header.Get("Content-Length") == "" {
 		header.Set("Content-Length", itoa(len(q.Body)))
 	}
-	r := &http.Request{Method: q.Method, RequestURI: target, Host: host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
-	x := &exchange{in: r, set: set, p: &Proxy{spool: &spooler{}}}
+	r := &http.Request{Method: q.Method, URL: &url.URL{}, RequestURI: target, Host: host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	x := &exchange{in: r, set: set, p: &Proxy{spool: &spooler{}}, body: newClientBody(nil)}
 	e := &Explanation{Method: q.Method, Target: target, set: set}
 	err := x.refusal()
 	if err == nil {

@@ -61,7 +61,7 @@ func (f fence) enforce(req *http.Request, x *exchange) (*http.Response, error) {
 			return x.refuse(err), nil
 		}
 	}
-	body, err := f.takeBody(req, x)
+	body, err := f.takeBody(req, x, d.Policy.Stream)
 	if err != nil {
 		return x.bodyFailed(err)
 	}
@@ -84,10 +84,11 @@ func (f fence) enforce(req *http.Request, x *exchange) (*http.Response, error) {
 	return f.forward(req, x, a, body)
 }
 
-// observe forwards a write whatever the gate says of it, and marks what the gate would have refused.
+// observe forwards a write whatever the gate says of it, and marks what the gate would have refused. Nothing waits for a body but a
+// policy that reads it, and none is too long.
 func (f fence) observe(req *http.Request, x *exchange) (*http.Response, error) {
 	d := &x.decision
-	body, err := f.takeBody(req, x)
+	body, err := f.takeBody(req, x, !d.NeedsBody)
 	if err != nil {
 		return x.bodyFailed(err)
 	}
@@ -103,7 +104,7 @@ func (f fence) observe(req *http.Request, x *exchange) (*http.Response, error) {
 
 // wouldReject forwards a write that a policy in observe mode would refuse for what it says: no token, say.
 func (f fence) wouldReject(req *http.Request, x *exchange) (*http.Response, error) {
-	body, err := f.takeBody(req, x)
+	body, err := f.takeBody(req, x, true)
 	if err != nil {
 		return x.bodyFailed(err)
 	}
@@ -134,10 +135,7 @@ func (f fence) forward(req *http.Request, x *exchange, a *gate.Admission, body *
 	sentAt := time.Now()
 	resp, err = f.p.upstream.transport.RoundTrip(out)
 	f.p.metrics.upstream.Observe(time.Since(sentAt).Seconds())
-	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
-		resp.Body.Close()
-		err = fmt.Errorf("the upstream answered with the status %d, which is no answer to a write", resp.StatusCode)
-	}
+	resp, err = finalAnswer(resp, err)
 	if err != nil {
 		defer leg.end()
 		if cause := body.clientError(); cause != nil {
@@ -148,8 +146,16 @@ func (f fence) forward(req *http.Request, x *exchange, a *gate.Admission, body *
 		}
 		return o.lost(err, silent(out.Context(), err)), nil
 	}
-	leg.progress()
 	return o.answered(resp, leg)
+}
+
+// finalAnswer makes an error of a status that is no final answer: 101, which nobody asked for, or one that HTTP does not know.
+func finalAnswer(resp *http.Response, err error) (*http.Response, error) {
+	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the upstream answered with the status %d, which ends no request", resp.StatusCode)
+	}
+	return resp, err
 }
 
 // pass forwards what is not fenced: reads, and writes that a policy lets through. It ends when the client goes away.
@@ -158,14 +164,10 @@ func (f fence) pass(req *http.Request, x *exchange) (*http.Response, error) {
 	if out.Body != nil {
 		out.Body = &streamedBody{x: x, leg: leg, from: out.Body}
 	}
-	resp, err := f.p.upstream.transport.RoundTrip(out)
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		resp.Body.Close()
-		err = errors.New("the upstream switched protocols without having been asked")
-	}
+	resp, err := finalAnswer(f.p.upstream.transport.RoundTrip(out))
 	x.unfenced(err)
 	if err == nil {
-		leg.timer.Stop() // an event stream may be silent for as long as it likes
+		leg.untime() // an event stream may be silent for as long as it likes
 		resp.Body = &passedBody{ReadCloser: resp.Body, leg: leg}
 		return resp, nil
 	}

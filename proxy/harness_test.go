@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,13 +83,14 @@ func (s *plainStore) applied() []string {
 
 // rig is a proxy before an upstream, with everything real but the upstream.
 type rig struct {
-	t     *testing.T
-	proxy *proxy.Proxy
-	gate  *gate.Gate
-	store *tokenstore.Store
-	url   string
-	logs  *syncBuffer
-	srv   *httptest.Server
+	t       *testing.T
+	proxy   *proxy.Proxy
+	gate    *gate.Gate
+	store   *tokenstore.Store
+	url     string
+	logs    *syncBuffer
+	spool   string // directory of bodies
+	metrics *proxy.Metrics
 }
 
 type syncBuffer struct {
@@ -116,6 +118,9 @@ type rigConfig struct {
 	recover time.Duration
 }
 
+// recovering starts the gate as after an unclean stop.
+func recovering(d time.Duration) rigOption { return func(c *rigConfig) { c.recover = d } }
+
 // newRig serves yaml before upstream (an http:// URL) and stops with the test.
 func newRig(t *testing.T, upstream, yaml string, opts ...rigOption) *rig {
 	t.Helper()
@@ -132,11 +137,12 @@ func newRig(t *testing.T, upstream, yaml string, opts ...rigOption) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, store: store, logs: &syncBuffer{}}
+	r := &rig{t: t, store: store, logs: &syncBuffer{}, spool: cfg.Spool.Dir}
 	r.gate = gate.New(store, gate.Config{Recover: rc.recover})
+	r.metrics = proxy.NewMetrics(r.gate)
 	r.proxy, err = proxy.New(proxy.Config{
 		Upstream: cfg.Upstream, Spool: cfg.Spool, Policies: cfg.Policies, Gate: r.gate,
-		Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
+		Logger: slog.New(slog.NewTextHandler(r.logs, nil)), Metrics: r.metrics,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -166,6 +172,12 @@ func newRig(t *testing.T, upstream, yaml string, opts ...rigOption) *rig {
 			t.Errorf("the gate holds %+v after the end; want nothing in flight", s)
 		}
 		r.proxy.Close()
+		if n := r.proxy.SpooledBytes(); n != 0 {
+			t.Errorf("%d bytes of bodies are left in memory", n)
+		}
+		if left, err := filepath.Glob(filepath.Join(r.spool, "*")); err != nil || len(left) > 0 {
+			t.Errorf("left in the spool directory: %v, %v", left, err)
+		}
 		if err := store.Close(true); err != nil {
 			t.Errorf("Close: %v", err)
 		}

@@ -61,7 +61,10 @@ func (o *outcome) settle(r rejection, tell func()) {
 func (o *outcome) answered(resp *http.Response, leg *leg) (*http.Response, error) {
 	o.x.mark(resp.Header)
 	refused := o.a != nil && o.x.decision.Policy.Reverts(resp.StatusCode)
-	done := func() { o.complete(resp.StatusCode, refused) }
+	done := func() {
+		leg.cutBody()
+		o.complete(resp.StatusCode, refused)
+	}
 	if refused || resp.ContentLength >= 0 && resp.ContentLength <= smallAnswer || noBody(o.x.in.Method, resp) {
 		head, err := io.ReadAll(io.LimitReader(progressReader{resp.Body, leg}, smallAnswer+1))
 		if err != nil {
@@ -71,8 +74,8 @@ func (o *outcome) answered(resp *http.Response, leg *leg) (*http.Response, error
 		}
 		if len(head) <= smallAnswer {
 			resp.Body.Close()
-			leg.end()
 			done()
+			leg.end()
 			resp.Body = io.NopCloser(bytes.NewReader(head))
 			return resp, nil
 		}
@@ -107,14 +110,16 @@ func (o *outcome) complete(status int, refused bool) {
 	})
 }
 
+// progressReader reads from the upstream, whose clock runs meanwhile.
 type progressReader struct {
 	r   io.Reader
 	leg *leg
 }
 
 func (p progressReader) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
 	p.leg.progress()
+	n, err := p.r.Read(b)
+	p.leg.pause()
 	return n, err
 }
 
@@ -135,10 +140,9 @@ type answer struct {
 // Read returns the upstream's bytes as they come. Between two reads the client takes what it was given; it must not stall, since the
 // gate waits for the end of the answer.
 func (a *answer) Read(p []byte) (int, error) {
-	n, err := a.from.Read(p)
-	a.leg.progress()
+	n, err := progressReader{a.from, a.leg}.Read(p)
 	if n > 0 {
-		a.o.x.writeDeadline(clientStall)
+		a.o.x.writeDeadline(a.o.x.p.stall)
 	}
 	if err != nil {
 		a.end(err)

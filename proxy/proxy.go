@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/elazarl/goproxy"
 
@@ -38,6 +39,7 @@ type Proxy struct {
 	metrics   *Metrics
 	decisions *Decisions
 	root      http.Handler
+	stall     time.Duration  // clientStall
 	leftovers sync.WaitGroup // answers that are read to their end although their clients are gone
 }
 
@@ -55,7 +57,7 @@ func New(c Config) (*Proxy, error) {
 	}
 	p := &Proxy{
 		gate: c.Gate, upstream: up, spool: newSpooler(c.Spool), log: c.Logger, metrics: c.Metrics,
-		decisions: newDecisions(),
+		decisions: newDecisions(), stall: clientStall,
 	}
 	p.policies.Store(c.Policies)
 	p.root = p.dispatcher()

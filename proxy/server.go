@@ -37,6 +37,9 @@ func NewServer(h http.Handler, t *policies.ListenerTLS, log *slog.Logger) (*Serv
 		DisableGeneralOptionsHandler: true, // OPTIONS * is the upstream's to answer
 		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		Protocols:                    new(http.Protocols),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 	}}
 	s.http.Protocols.SetHTTP1(true)
 	if t == nil {
@@ -59,6 +62,19 @@ func NewServer(h http.Handler, t *policies.ListenerTLS, log *slog.Logger) (*Serv
 		s.http.TLSConfig.ClientCAs, s.http.TLSConfig.ClientAuth = pool, tls.RequireAndVerifyClientCert
 	}
 	return s, nil
+}
+
+type connKey struct{}
+
+// resetOnClose has the client's connection end with a reset. ctx is that of a request on it.
+func resetOnClose(ctx context.Context) {
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0) // fails only on a connection that is dead already
+	}
 }
 
 // Serve answers requests that come to ln until [Server.Shutdown] is called; then it returns nil at once.

@@ -19,6 +19,7 @@ type spooler struct {
 	max    int64 // longest body taken at all
 	dir    string
 	used   atomic.Int64
+	wrap   func(io.Writer) io.Writer // if set, comes between a body and its file; for tests
 }
 
 // bodiesInMemory bounds the memory that spooled bodies share, in bodies of the largest size kept there.
@@ -133,7 +134,10 @@ func (s *spooler) toFile(r io.Reader) (_ *spooled, err error) {
 	if s.max > 0 {
 		limited = io.LimitReader(r, s.max+1)
 	}
-	w := &fileWriter{f: f}
+	w := &fileWriter{w: f}
+	if s.wrap != nil {
+		w.w = s.wrap(f)
+	}
 	n, err := io.CopyBuffer(w, struct{ io.Reader }{limited}, make([]byte, 128<<10))
 	switch {
 	case w.err != nil:
@@ -148,12 +152,12 @@ func (s *spooler) toFile(r io.Reader) (_ *spooled, err error) {
 
 // fileWriter tells errors of the disk from those of the client.
 type fileWriter struct {
-	f   *os.File
+	w   io.Writer
 	err error
 }
 
 func (w *fileWriter) Write(p []byte) (int, error) {
-	n, err := w.f.Write(p)
+	n, err := w.w.Write(p)
 	w.err = err
 	return n, err
 }

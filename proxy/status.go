@@ -150,6 +150,9 @@ func (x *exchange) ofRequest(err error, r *rejection) bool {
 	if is[*policies.UnmatchedError](err) {
 		return set(http.StatusForbidden, statusUnmatched, "No policy covers this write")
 	}
+	if is[*policies.UnfenceableError](err) {
+		return set(http.StatusForbidden, statusUnfenceable, "The write names more than one resource")
+	}
 	if is[*policies.RefusedError](err) {
 		return set(http.StatusBadRequest, statusRefused, "The request cannot be fenced")
 	}
@@ -176,7 +179,10 @@ func (x *exchange) ofBody(err error, r *rejection) bool {
 		r.detail = fmt.Sprintf("The proxy takes in at most %d bytes (spool.max). Ask the operator to raise it, or to set request_body: stream.", x.p.spool.max)
 	case errors.Is(err, errClientStalled):
 		r.code, r.outcome, r.title = http.StatusRequestTimeout, statusAbandoned, "The body did not come"
-		r.detail = fmt.Sprintf("No byte of it came for %v, so the write was not forwarded.", clientStall)
+		r.detail = fmt.Sprintf("No byte of it came for %v, so the write was not forwarded.", x.p.stall)
+	case is[*bodyError](err):
+		r.code, r.outcome, r.title = http.StatusBadRequest, statusAbandoned, "The body did not come whole"
+		r.detail = "It broke off or is framed wrongly, so the write was not forwarded."
 	default:
 		return false
 	}
@@ -202,19 +208,21 @@ func sentence(err error) string {
 
 // passFailed tells of a request that got no answer and is not in doubt: nothing was sent, or it was not fenced.
 func (x *exchange) passFailed(err error, sent, late bool) rejection {
-	r := rejection{code: http.StatusBadGateway, outcome: statusAdmitted, problem: "upstream-unreachable", forwarded: "no", err: err}
-	r.title = "The upstream could not be reached"
-	r.detail = "Nothing of the request was sent. It may be sent again."
-	if late {
-		r.code = http.StatusGatewayTimeout
-		r.title, r.problem = "The upstream did not answer in time", "upstream-silent"
-	}
-	if sent {
-		r.forwarded, r.problem = "yes", "upstream-failed"
+	r := rejection{code: http.StatusBadGateway, outcome: statusAdmitted, forwarded: "yes", err: err, resource: x.resource()}
+	switch {
+	case !sent:
+		r.problem, r.forwarded = "upstream-unreachable", "no"
+		r.title = "The upstream could not be reached"
+		r.detail = "Nothing of the request was sent. It may be sent again."
+	case late:
+		r.code, r.problem = http.StatusGatewayTimeout, "upstream-silent"
+		r.title = "The upstream did not answer in time"
+		r.detail = "The request was sent and not answered."
+	default:
+		r.problem = "upstream-failed"
 		r.title = "The upstream broke off"
 		r.detail = "The request was sent and got no complete answer."
 	}
-	r.resource = x.resource()
 	return r
 }
 
@@ -344,12 +352,11 @@ func (x *exchange) reject(err error) {
 
 // bodyFailed answers a write whose body did not come whole.
 func (x *exchange) bodyFailed(err error) (*http.Response, error) {
-	if x.in.Context().Err() != nil || !is[*spoolError](err) && !errors.Is(err, errTooLarge) && !errors.Is(err, errClientStalled) {
+	if x.in.Context().Err() != nil && !errors.Is(err, errClientStalled) { // net/http takes a client that stalls for one that is gone
 		return x.abandoned(err)
 	}
 	r := x.rejectionOf(err)
 	x.decided(r)
-	x.closeConn = true
 	return x.response(r), nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,18 +47,20 @@ func newUpstream(c policies.Upstream) (*upstream, error) {
 			if err != nil {
 				return nil, err
 			}
-			return newUpstreamConn(conn), nil
+			if t, ok := conn.(*net.TCPConn); ok {
+				_ = t.SetLinger(0) // fails only on a connection that is dead already
+			}
+			return &upstreamConn{Conn: conn, raw: conn}, nil
 		},
 		Protocols:             protocols,
 		DisableCompression:    true,
 		MaxIdleConns:          0,
 		MaxIdleConnsPerHost:   1024,
 		IdleConnTimeout:       idleTimeout,
-		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}
 	if c.URL.Scheme == "https" {
-		up.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.URL.Hostname()}
 		if c.CA != "" {
 			pem, err := os.ReadFile(c.CA)
 			if err != nil {
@@ -67,10 +70,31 @@ func newUpstream(c policies.Upstream) (*upstream, error) {
 			if !pool.AppendCertsFromPEM(pem) {
 				return nil, fmt.Errorf("upstream.tls.ca: %s holds no PEM certificate", c.CA)
 			}
-			up.transport.TLSClientConfig.RootCAs = pool
+			config.RootCAs = pool
 		}
+		up.transport.DialTLSContext = dialTLS(up.transport.DialContext, config)
 	}
 	return up, nil
+}
+
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialTLS returns a dialer for connections over TLS.
+func dialTLS(dial dialFunc, config *tls.Config) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		t := tls.Client(conn, config)
+		if err := t.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return &upstreamConn{Conn: t, raw: conn}, nil
+	}
 }
 
 // url returns the URL of a request target at the upstream. The target stays as the client sent it: net/http sends Opaque verbatim,
@@ -79,31 +103,37 @@ func (u *upstream) url(target string) *url.URL {
 	path, query, hasQuery := strings.Cut(target, "?")
 	out := &url.URL{Scheme: u.scheme, Host: u.host, RawQuery: query, ForceQuery: hasQuery && query == ""}
 	if strings.HasPrefix(path, "//") {
-		// Opaque would become an absolute target. Such a path reaches this point only if a policy reads it literally or if it
-		// is a read; RawPath is sent as it is as long as it is a legal encoding of Path.
+		// Opaque would become an absolute target.
 		out.RawPath = path
-		if p, err := url.PathUnescape(path); err == nil {
-			out.Path = p
-			return out
-		}
+		out.Path, _ = url.PathUnescape(path) // verbatim has seen that it can be decoded
+		return out
 	}
 	out.Opaque = path
 	return out
 }
 
-// upstreamConn counts what was written, so that the fence knows whether anything of a request has left. It is closed with a reset
-// (RFC 9293 section 3.6): a store that sees an orderly end in the middle of an upload may take what came for the whole.
-type upstreamConn struct {
-	net.Conn
-	written atomic.Int64
+// verbatim reports whether url can keep a target as it is. A path that begins with // and would have to be encoded anew might end up as
+// that of another resource.
+func verbatim(target string) bool {
+	path, _, _ := strings.Cut(target, "?")
+	if !strings.HasPrefix(path, "//") {
+		return true
+	}
+	decoded, err := url.PathUnescape(path)
+	return err == nil && (&url.URL{Path: decoded, RawPath: path}).EscapedPath() == path
 }
 
-func newUpstreamConn(c net.Conn) net.Conn {
-	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.SetLinger(0) // fails only on a connection that is dead already
-	}
-	return &upstreamConn{Conn: c}
+// upstreamConn counts what was written of requests, so that the fence knows whether anything has left. It is closed with a reset
+// (RFC 9293 section 3.6): a store that sees an orderly end in the middle of an upload may take what came for the whole. A Unix socket
+// knows no reset.
+type upstreamConn struct {
+	net.Conn          // what requests are written to; with TLS that is not raw
+	raw      net.Conn // the connection itself
+	written  atomic.Int64
 }
+
+// Close says nothing to the upstream: TLS would announce an orderly end before the reset.
+func (c *upstreamConn) Close() error { return c.raw.Close() }
 
 func (c *upstreamConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
@@ -119,43 +149,84 @@ var errUpstreamSilent = errors.New("the upstream did not answer in time")
 // leg is one request to the upstream.
 type leg struct {
 	conn   *upstreamConn
-	before int64 // what conn had written before this request
+	before int64         // what conn had written before this request
+	wrote  chan struct{} // gets an element when the request was written to its end
 	cancel context.CancelCauseFunc
-	timer  *time.Timer
 	after  time.Duration
+
+	mu sync.Mutex // guards the fields below: a body may still be sent while the answer comes
+	// +checklocks:mu
+	timer *time.Timer
+	// +checklocks:mu
+	untimed bool // the clock does not start any more
 }
 
 // start returns req with a context that ends when the upstream is silent for too long. It does not end when the client goes away, if
 // detach is set: a write that was forwarded goes on, and the proxy waits for its outcome.
 func (u *upstream) start(req *http.Request, detach bool) (*http.Request, *leg) {
-	l := &leg{after: u.timeout}
+	l := &leg{after: u.timeout, wrote: make(chan struct{}, 1)}
 	ctx := req.Context()
 	if detach {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, l.cancel = context.WithCancelCause(ctx)
 	l.timer = time.AfterFunc(u.timeout, func() { l.cancel(errUpstreamSilent) })
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		c := info.Conn
-		if t, ok := c.(*tls.Conn); ok {
-			c = t.NetConn()
-		}
-		if uc, ok := c.(*upstreamConn); ok {
-			l.conn, l.before = uc, uc.written.Load()
-		}
-	}})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if uc, ok := info.Conn.(*upstreamConn); ok {
+				l.conn, l.before = uc, uc.written.Load()
+			}
+		},
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err != nil {
+				return
+			}
+			select {
+			case l.wrote <- struct{}{}:
+			default: // a read that is not fenced was sent again
+			}
+		},
+	})
 	return req.WithContext(ctx), l
 }
 
-// progress says that a byte went either way.
-func (l *leg) progress() { l.timer.Reset(l.after) }
+// cutBody is called when the answer has ended. An upstream may answer without having read the body; what it did not take until shortly
+// after, it does not get, since the next write is about to be let in.
+func (l *leg) cutBody() {
+	select {
+	case <-l.wrote:
+	case <-time.After(50 * time.Millisecond): // as long as net/http waits before it gives the connection up
+		_ = l.conn.Close() // it is reset, which cannot fail in a way that matters
+	}
+}
+
+// progress starts the clock anew: a byte went either way, or the upstream is waited for.
+func (l *leg) progress() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.untimed {
+		l.timer.Reset(l.after)
+	}
+}
 
 // pause stops the clock while the proxy waits for the client.
-func (l *leg) pause() { l.timer.Stop() }
+func (l *leg) pause() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer.Stop()
+}
+
+// untime stops the clock for good.
+func (l *leg) untime() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.untimed = true
+	l.timer.Stop()
+}
 
 // end frees what the leg holds. The answer must have been read to its end, or its connection is reset.
 func (l *leg) end() {
-	l.timer.Stop()
+	l.untime()
 	l.cancel(nil)
 }
 

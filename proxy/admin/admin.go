@@ -126,9 +126,7 @@ func (a admin) policies(w http.ResponseWriter) {
 
 func (a admin) explain(w http.ResponseWriter, r *http.Request) {
 	var q proxy.ExplainRequest
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 2<<20))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&q); err != nil {
+	if err := decode(w, r, 2<<20, &q); err != nil {
 		fail(w, http.StatusBadRequest, "the body is not a request to explain: "+err.Error())
 		return
 	}
@@ -155,6 +153,19 @@ func (a admin) authorized(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	return true
+}
+
+// decode reads one JSON document with known keys only.
+func decode(w http.ResponseWriter, r *http.Request, limit int64, to any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is something after it")
+	}
+	return nil
 }
 
 func text(w http.ResponseWriter, code int, s string) {

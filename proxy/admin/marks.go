@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -121,9 +120,7 @@ type Changed struct {
 
 func (a admin) set(w http.ResponseWriter, r *http.Request, name fencing.Resource) {
 	var c Change
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
+	if err := decode(w, r, 64<<10, &c); err != nil {
 		fail(w, http.StatusBadRequest, "the body is not a change: "+err.Error())
 		return
 	}
@@ -207,7 +204,12 @@ func (a admin) imports(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case errors.Is(err, gate.ErrWouldLower):
 				return false, nil
-			case errors.Is(err, gate.ErrChanged):
+			case errors.Is(err, gate.ErrChanged): // a write advances it at this moment
+				select {
+				case <-r.Context().Done():
+					return false, r.Context().Err()
+				case <-time.After(time.Millisecond):
+				}
 				continue
 			case err != nil:
 				return false, err
