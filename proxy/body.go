@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,36 +72,6 @@ func (b *body) resolve(d *policies.Decision) error {
 	return d.ResolveBody(head)
 }
 
-// attach makes the body that of req.
-func (b *body) attach(req *http.Request, l *leg) {
-	switch {
-	case b.spooled != nil:
-		req.Header.Del("Expect") // the body is here; waiting for 100 Continue would only hold the gate
-		open := func() (io.ReadCloser, error) { return &spooledReader{r: b.spooled.open(), leg: l}, nil }
-		req.Body, _ = open()
-		// net/http uses it only when not one byte was written on a connection that had died, since Idempotency-Key is shielded.
-		req.GetBody = open
-		if in := exchangeOf(req.Context()).in; len(in.Trailer) > 0 {
-			req.Trailer = in.Trailer
-		}
-	case b.stream != nil:
-		b.stream.leg = l
-		req.Body = b.stream
-	case safe(req.Method):
-		// net/http repeats a GET whose kept connection broke, unless it has a body that cannot be had again. A policy that fences
-		// GET does so because it changes something.
-		req.Body = io.NopCloser(strings.NewReader(""))
-	}
-}
-
-// clientError returns the reason why the client's side of a streamed body broke, or nil.
-func (b *body) clientError() error {
-	if b.stream == nil {
-		return nil
-	}
-	return b.stream.failure()
-}
-
 // release frees what the body holds. It is called when the write has an outcome: until then the upstream may still be reading.
 func (b *body) release() {
 	if b.spooled != nil {
@@ -143,7 +112,7 @@ func clientError(err error) error {
 // its own. Without that a client that stalls would hold the gate for good: cancelling a request does not interrupt the read of its body.
 type streamedBody struct {
 	x    *exchange
-	leg  *leg
+	call *call
 	from io.ReadCloser
 
 	mu sync.Mutex // guards err: the transport reads in a goroutine of its own
@@ -152,7 +121,7 @@ type streamedBody struct {
 }
 
 func (s *streamedBody) Read(p []byte) (int, error) {
-	s.leg.pause()
+	s.call.pause()
 	s.x.readDeadline(s.x.p.stall)
 	n, err := s.from.Read(p)
 	err = clientError(err)
@@ -164,7 +133,7 @@ func (s *streamedBody) Read(p []byte) (int, error) {
 			s.mu.Unlock()
 		}
 	}
-	s.leg.progress()
+	s.call.progress()
 	return n, err
 }
 
@@ -176,17 +145,3 @@ func (s *streamedBody) failure() error {
 
 // Close leaves the client's body to the server, which knows whether the connection can be kept.
 func (s *streamedBody) Close() error { return nil }
-
-// spooledReader reads a body that was taken in; each read shows that the upstream takes bytes.
-type spooledReader struct {
-	r   io.Reader
-	leg *leg
-}
-
-func (s *spooledReader) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	s.leg.progress()
-	return n, err
-}
-
-func (s *spooledReader) Close() error { return nil }

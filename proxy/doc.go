@@ -6,10 +6,9 @@
 // fence. The fence is one [net/http.RoundTripper], so acquiring the gate and releasing it stand in one function, and every way into the
 // proxy shares it.
 //
-// What the client may rely on: a write that is refused was not forwarded, or the answer says that this is unknown; no write and nothing
-// that is fenced is sent to the upstream twice once a byte of it has left; no precondition is dropped and no byte of a body is changed;
+// What the client may rely on: a write that is refused was not forwarded, or the answer says that this is unknown; nothing is sent
+// to the upstream twice once a byte of it has left; no precondition is dropped and no byte of a body is changed;
 // the request target, the Host and all end-to-end headers arrive as they were sent; an answer that broke off never looks complete.
 //
-// What it does not do: cache, follow redirects, decompress, or add headers of its own to a request. A read that is not fenced may be
-// sent once more when a kept connection to the upstream breaks before its answer, as RFC 9110 section 9.2.2 allows.
+// What it does not do: cache, follow redirects, decompress, retry, or add headers of its own to a request.
 package proxy

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -20,9 +22,13 @@ func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		broken := recover()
 		x.end(broken != nil)
-		if broken != nil {
-			panic(broken)
+		if broken == nil {
+			return
 		}
+		if broken != http.ErrAbortHandler {
+			p.log.Error("panic in a request", keyError, fmt.Sprint(broken), "stack", string(debug.Stack()))
+		}
+		panic(broken)
 	}()
 	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
 		// net/http accepts Content-Length beside Transfer-Encoding and hides it, and it hides Transfer-Encoding in HTTP/1.0. Whoever

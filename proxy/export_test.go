@@ -1,9 +1,9 @@
 package proxy
 
 import (
+	"context"
 	"io"
-	"net/http"
-	"net/url"
+	"net"
 	"time"
 )
 
@@ -20,9 +20,9 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 // loopback addresses, so that a test cannot see it from outside.
 func (p *Proxy) TransportProxies() []bool { return []bool{p.upstream.transport.Proxy != nil} }
 
-// PanicOnForward makes the transport panic before it sends anything.
+// PanicOnForward makes forwarding panic before anything is sent.
 func (p *Proxy) PanicOnForward() {
-	p.upstream.transport.Proxy = func(*http.Request) (*url.URL, error) { panic("on purpose") }
+	p.upstream.client.Dial = func(context.Context) (net.Conn, error) { panic("on purpose") }
 }
 
 // SetStall bounds the silence of clients in place of clientStall. It is called before the first request.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/proxy/leg"
 )
 
 // fence is the one [http.RoundTripper] through which every request goes to the upstream.
@@ -20,9 +21,6 @@ func (f fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x == nil {
 		return nil, errors.New("proxy: a request reached the fence without having been identified")
 	}
-	if !safe(req.Method) {
-		shieldIdempotencyKey(req)
-	}
 	d := &x.decision
 	switch {
 	case d.Action == policies.Fence && x.observed():
@@ -33,17 +31,6 @@ func (f fence) RoundTrip(req *http.Request) (*http.Response, error) {
 		return f.wouldReject(req, x)
 	}
 	return f.pass(req, x)
-}
-
-// shieldIdempotencyKey keeps net/http from sending a write twice. It repeats a request whose kept connection broke, if the header map
-// holds Idempotency-Key; under another spelling, which is the same header on the wire, it does not.
-func shieldIdempotencyKey(req *http.Request) {
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if vs, ok := req.Header[name]; ok {
-			delete(req.Header, name)
-			req.Header[lower(name)] = vs
-		}
-	}
 }
 
 // enforce admits a write and forwards it. The order of the steps is the guarantee; proxy/README.md says what breaks if two are swapped:
@@ -126,54 +113,52 @@ func (f fence) forward(req *http.Request, x *exchange, a *gate.Admission, body *
 	o := &outcome{x: x, a: a, body: body}
 	defer func() {
 		if r := recover(); r != nil {
-			o.lost(fmt.Errorf("panic while forwarding: %v", r), false)
+			o.lost(fmt.Errorf("panic while forwarding: %v", r))
 			panic(r)
 		}
 	}()
-	out, leg := f.p.upstream.start(req, true)
-	body.attach(out, leg)
 	sentAt := time.Now()
-	resp, err = f.p.upstream.transport.RoundTrip(out)
+	resp, err = finalAnswer(f.p.upstream.send(req, x, body, true))
 	f.p.metrics.upstream.Observe(time.Since(sentAt).Seconds())
-	resp, err = finalAnswer(resp, err)
 	if err != nil {
-		defer leg.end()
-		if cause := body.clientError(); cause != nil {
-			err = cause
+		if e := legError(err); !e.Sent {
+			return o.notSent(e), nil
 		}
-		if !leg.sent() {
-			return o.notSent(err, silent(out.Context(), err)), nil
-		}
-		return o.lost(err, silent(out.Context(), err)), nil
+		return o.lost(err), nil
 	}
-	return o.answered(resp, leg)
+	return o.answered(resp)
+}
+
+// legError returns what the upstream's side said. An error that it did not explain counts as sent: that is the careful reading.
+func legError(err error) *leg.Error {
+	if e, ok := errors.AsType[*leg.Error](err); ok {
+		return e
+	}
+	return &leg.Error{Err: err, Sent: true}
 }
 
 // finalAnswer makes an error of a status that is no final answer: 101, which nobody asked for, or one that HTTP does not know.
 func finalAnswer(resp *http.Response, err error) (*http.Response, error) {
 	if err == nil && (resp.StatusCode < 200 || resp.StatusCode > 999) {
 		resp.Body.Close()
-		return nil, fmt.Errorf("the upstream answered with the status %d, which ends no request", resp.StatusCode)
+		return nil, &leg.Error{Sent: true, Err: fmt.Errorf("the upstream answered with the status %d, which ends no request", resp.StatusCode)}
 	}
 	return resp, err
 }
 
 // pass forwards what is not fenced: reads, and writes that a policy lets through. It ends when the client goes away.
 func (f fence) pass(req *http.Request, x *exchange) (*http.Response, error) {
-	out, leg := f.p.upstream.start(req, false)
-	if out.Body != nil {
-		out.Body = &streamedBody{x: x, leg: leg, from: out.Body}
+	b := &body{}
+	if req.Body != nil && req.Body != http.NoBody {
+		b.stream = &streamedBody{x: x, from: req.Body}
 	}
-	resp, err := finalAnswer(f.p.upstream.transport.RoundTrip(out))
+	resp, err := finalAnswer(f.p.upstream.send(req, x, b, false))
 	x.unfenced(err)
 	if err == nil {
-		leg.untime() // an event stream may be silent for as long as it likes
-		resp.Body = &passedBody{ReadCloser: resp.Body, leg: leg}
 		return resp, nil
 	}
-	defer leg.end()
 	if req.Context().Err() != nil {
 		return nil, req.Context().Err()
 	}
-	return x.response(x.passFailed(err, leg.sent(), silent(out.Context(), err))), nil
+	return x.response(x.passFailed(legError(err))), nil
 }

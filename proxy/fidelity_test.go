@@ -75,7 +75,7 @@ func TestRequestHeadersArriveAsSent(t *testing.T) {
 	for _, want := range []string{
 		"Host: Store.Example.test:99", "Fencing-Token: 7", "Content-Length: 4", "If-Match: \"a\"", "If-None-Match: *", "If: (<x>)",
 		"X-Twice: b\r\nX-Twice: a", "X-Forwarded-For: 1.2.3.4", "X-Forwarded-Proto: https", "X-Forwarded-Host: h", "Forwarded: for=x",
-		"Content-Encoding: gzip", "Authorization: AWS4 x", "idempotency-key: k", "Date: yesterday",
+		"Content-Encoding: gzip", "Authorization: AWS4 x", "Idempotency-Key: k", "Date: yesterday",
 	} {
 		if !strings.Contains(got, "\r\n"+want+"\r\n") {
 			t.Errorf("the upstream does not see %q", want)
@@ -270,7 +270,11 @@ func TestConnectionsAreKept(t *testing.T) {
 	c := r.dial()
 	for i := range 3 {
 		for _, method := range []string{"GET", "PUT", "DELETE"} {
-			c.say(method + " /a HTTP/1.1\r\nHost: x\r\nFencing-Token: 1\r\nContent-Length: 4\r\n\r\nbody")
+			body := "Content-Length: 4\r\n\r\nbody"
+			if method == "GET" {
+				body = "\r\n"
+			}
+			c.say(method + " /a HTTP/1.1\r\nHost: x\r\nFencing-Token: 1\r\n" + body)
 			if got, err := c.answer(method); err != nil || got.code != 200 || got.header.Get("Connection") != "" {
 				t.Fatalf("%s %d on one connection = %v, %v", method, i, got, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/proxy/leg"
 )
 
 // outcome settles one forwarded write: it tells the gate, frees the body and records the decision, once.
@@ -22,8 +23,8 @@ type outcome struct {
 const smallAnswer = 64 << 10
 
 // notSent settles a write of which no byte reached the upstream.
-func (o *outcome) notSent(err error, late bool) *http.Response {
-	r := o.x.passFailed(err, false, late)
+func (o *outcome) notSent(err *leg.Error) *http.Response {
+	r := o.x.passFailed(err)
 	o.settle(r, func() {
 		if o.a != nil {
 			o.a.NotSent()
@@ -33,8 +34,8 @@ func (o *outcome) notSent(err error, late bool) *http.Response {
 }
 
 // lost settles a write that was sent, at least in part, and has no complete answer: it may still land.
-func (o *outcome) lost(err error, late bool) *http.Response {
-	r := o.x.inDoubt(err, late)
+func (o *outcome) lost(err error) *http.Response {
+	r := o.x.inDoubt(legError(err))
 	o.doubt(r)
 	return o.x.response(r)
 }
@@ -58,24 +59,19 @@ func (o *outcome) settle(r rejection, tell func()) {
 
 // answered passes an answer on. The write has its outcome when the answer was read to its end, not before: S3's
 // CompleteMultipartUpload sends 200 and goes on working, and says in the body how it went.
-func (o *outcome) answered(resp *http.Response, leg *leg) (*http.Response, error) {
+func (o *outcome) answered(resp *http.Response) (*http.Response, error) {
 	o.x.mark(resp.Header)
 	refused := o.a != nil && o.x.decision.Policy.Reverts(resp.StatusCode)
-	done := func() {
-		leg.cutBody()
-		o.complete(resp.StatusCode, refused)
-	}
+	done := func() { o.complete(resp.StatusCode, refused) }
 	if refused || resp.ContentLength >= 0 && resp.ContentLength <= smallAnswer || noBody(o.x.in.Method, resp) {
-		head, err := io.ReadAll(io.LimitReader(progressReader{resp.Body, leg}, smallAnswer+1))
+		head, err := io.ReadAll(io.LimitReader(resp.Body, smallAnswer+1))
 		if err != nil {
-			defer leg.end()
 			resp.Body.Close()
-			return o.lost(err, errors.Is(err, errUpstreamSilent)), nil
+			return o.lost(err), nil
 		}
 		if len(head) <= smallAnswer {
 			resp.Body.Close()
 			done()
-			leg.end()
 			resp.Body = io.NopCloser(bytes.NewReader(head))
 			return resp, nil
 		}
@@ -84,7 +80,7 @@ func (o *outcome) answered(resp *http.Response, leg *leg) (*http.Response, error
 			io.Closer
 		}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
 	}
-	answer := &answer{o: o, leg: leg, from: resp.Body, done: done}
+	answer := &answer{o: o, from: resp.Body, done: done}
 	o.x.answer = answer
 	resp.Body = answer
 	return resp, nil
@@ -110,23 +106,9 @@ func (o *outcome) complete(status int, refused bool) {
 	})
 }
 
-// progressReader reads from the upstream, whose clock runs meanwhile.
-type progressReader struct {
-	r   io.Reader
-	leg *leg
-}
-
-func (p progressReader) Read(b []byte) (int, error) {
-	p.leg.progress()
-	n, err := p.r.Read(b)
-	p.leg.pause()
-	return n, err
-}
-
 // answer is an answer of the upstream that is passed on while it comes.
 type answer struct {
 	o    *outcome
-	leg  *leg
 	from io.ReadCloser
 	done func()
 
@@ -140,7 +122,7 @@ type answer struct {
 // Read returns the upstream's bytes as they come. Between two reads the client takes what it was given; it must not stall, since the
 // gate waits for the end of the answer.
 func (a *answer) Read(p []byte) (int, error) {
-	n, err := progressReader{a.from, a.leg}.Read(p)
+	n, err := a.from.Read(p)
 	if n > 0 {
 		a.o.x.writeDeadline(a.o.x.p.stall)
 	}
@@ -161,9 +143,8 @@ func (a *answer) end(err error) {
 	if errors.Is(err, io.EOF) {
 		a.done()
 	} else {
-		a.o.doubt(a.o.x.inDoubt(err, false))
+		a.o.doubt(a.o.x.inDoubt(legError(err)))
 	}
-	a.leg.end()
 	a.o.x.writeDeadline(0)
 }
 
@@ -178,7 +159,7 @@ func (a *answer) Close() error {
 	switch {
 	case rest:
 		a.o.x.p.leftovers.Go(func() {
-			_, err := io.Copy(io.Discard, progressReader{a.from, a.leg})
+			_, err := io.Copy(io.Discard, a.from)
 			if err == nil {
 				err = io.EOF
 			}
@@ -189,16 +170,4 @@ func (a *answer) Close() error {
 		return a.from.Close()
 	}
 	return nil
-}
-
-// passedBody is the answer to a request that is not fenced.
-type passedBody struct {
-	io.ReadCloser
-	leg *leg
-}
-
-func (b *passedBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.leg.end()
-	return err
 }

@@ -81,6 +81,7 @@ func (p *Proxy) Decisions() *Decisions { return p.decisions }
 func (p *Proxy) Close() {
 	p.leftovers.Wait()
 	p.upstream.transport.CloseIdleConnections()
+	p.upstream.client.CloseIdle()
 }
 
 // dispatcher returns goproxy with the reverse proxy behind it. What goproxy would do by default with CONNECT (a raw tunnel) and with an

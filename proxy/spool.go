@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy/leg"
 )
 
 // spooler takes bodies in before the gate is asked, in memory while they are small and there is room, else in files that have no name
@@ -162,19 +163,36 @@ func (w *fileWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *spooled) open() io.Reader {
+// open returns the body for reading. length is what is announced to the upstream: that of the client, or -1 for chunks.
+func (b *spooled) open(length int64) leg.Body {
+	if length > 0 {
+		length = b.size
+	}
+	return &spooledBody{ReadSeeker: b.reader(), length: length}
+}
+
+func (b *spooled) reader() io.ReadSeeker {
 	if b.file != nil {
 		return io.NewSectionReader(b.file, 0, b.size)
 	}
 	return bytes.NewReader(b.mem)
 }
 
+// spooledBody is a body on its way to the upstream.
+type spooledBody struct {
+	io.ReadSeeker
+	length int64
+}
+
+// Len implements [leg.Body].
+func (b *spooledBody) Len() int64 { return b.length }
+
 // head returns as much of the body as a policy may read, and one byte more to show that there is more.
 func (b *spooled) head() ([]byte, error) {
 	if b.file == nil {
 		return b.mem, nil
 	}
-	mem, err := io.ReadAll(io.LimitReader(b.open(), policies.MaxBodyKeyBytes+1))
+	mem, err := io.ReadAll(io.LimitReader(b.reader(), policies.MaxBodyKeyBytes+1))
 	if err != nil {
 		return nil, &spoolError{err}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/proxy/leg"
 	"github.com/fenceproxy/fenceproxy/tokenstore"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
@@ -98,6 +99,9 @@ func (x *exchange) ofGate(err error, r *rejection) bool {
 		r.code, r.outcome, r.resource, r.retry = http.StatusServiceUnavailable, statusBusy, busy.Resource, busy.RetryAfter
 		r.title = "Earlier writes on this resource have no outcome yet"
 		r.detail = busyDetail[busy.Reason] + " This write was not forwarded; send it again, with the same token, if its lease still runs."
+		if p := x.decision.Policy; p != nil && p.Compare == policies.Greater {
+			r.detail = busyDetail[busy.Reason] + " This write was not forwarded, but its token is used up: send it again with a new one."
+		}
 		return true
 	}
 	switch {
@@ -207,14 +211,14 @@ func sentence(err error) string {
 }
 
 // passFailed tells of a request that got no answer and is not in doubt: nothing was sent, or it was not fenced.
-func (x *exchange) passFailed(err error, sent, late bool) rejection {
+func (x *exchange) passFailed(err *leg.Error) rejection {
 	r := rejection{code: http.StatusBadGateway, outcome: statusAdmitted, forwarded: "yes", err: err, resource: x.resource()}
 	switch {
-	case !sent:
+	case !err.Sent:
 		r.problem, r.forwarded = "upstream-unreachable", "no"
 		r.title = "The upstream could not be reached"
 		r.detail = "Nothing of the request was sent. It may be sent again."
-	case late:
+	case err.Timeout:
 		r.code, r.problem = http.StatusGatewayTimeout, "upstream-silent"
 		r.title = "The upstream did not answer in time"
 		r.detail = "The request was sent and not answered."
@@ -227,12 +231,12 @@ func (x *exchange) passFailed(err error, sent, late bool) rejection {
 }
 
 // inDoubt tells of a write that was sent and got no complete answer.
-func (x *exchange) inDoubt(err error, late bool) rejection {
+func (x *exchange) inDoubt(err *leg.Error) rejection {
 	r := rejection{code: http.StatusBadGateway, outcome: statusInDoubt, forwarded: "unknown", err: err, resource: x.resource()}
 	r.title = "The outcome of the write is unknown"
 	r.detail = "It was sent to the upstream, which broke off before its answer was complete. It may have landed, it may still land, or it may " +
 		"never. Read the resource before writing again."
-	if late {
+	if err.Timeout {
 		r.code = http.StatusGatewayTimeout
 		r.detail = "It was sent to the upstream, which did not answer in time. It may have landed, it may still land, or it may never. Read the " +
 			"resource before writing again."

@@ -4,24 +4,24 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy/leg"
 )
 
 // upstream is the store behind the proxy.
 type upstream struct {
-	transport    *http.Transport
+	client       *leg.Client     // for requests whose body is at hand
+	transport    *http.Transport // for bodies that still come from the client
 	scheme, host string
 	preserveHost bool
 	timeout      time.Duration
@@ -34,67 +34,135 @@ const idleTimeout = 2 * time.Second
 // newUpstream leaves none of net/http's defaults on that could send a write elsewhere, twice or altered: no proxy from the environment,
 // no HTTP/2 (which resends on GOAWAY), no transparent gzip, certificates verified.
 func newUpstream(c policies.Upstream) (*upstream, error) {
+	dial, err := dialer(c)
+	if err != nil {
+		return nil, err
+	}
 	up := &upstream{scheme: c.URL.Scheme, host: c.URL.Host, preserveHost: c.PreserveHost, timeout: c.Timeout}
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	up.client = &leg.Client{
+		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx) }, Timeout: c.Timeout, IdleTimeout: idleTimeout, MaxIdle: maxIdle,
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	counted := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &countedConn{upstreamConn: conn}, nil
+	}
 	up.transport = &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if c.Socket != "" {
-				network, addr = "unix", c.Socket
-			}
-			conn, err := dialer.DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			if t, ok := conn.(*net.TCPConn); ok {
-				_ = t.SetLinger(0) // fails only on a connection that is dead already
-			}
-			return &upstreamConn{Conn: conn, raw: conn}, nil
-		},
+		DialContext:           counted,
+		DialTLSContext:        counted,
 		Protocols:             protocols,
 		DisableCompression:    true,
 		MaxIdleConns:          0,
-		MaxIdleConnsPerHost:   1024,
+		MaxIdleConnsPerHost:   maxIdle,
 		IdleConnTimeout:       idleTimeout,
 		ExpectContinueTimeout: time.Second,
-	}
-	if c.URL.Scheme == "https" {
-		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.URL.Hostname()}
-		if c.CA != "" {
-			pem, err := os.ReadFile(c.CA)
-			if err != nil {
-				return nil, fmt.Errorf("upstream.tls.ca: %w", err)
-			}
-			pool := x509.NewCertPool()
-			if !pool.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("upstream.tls.ca: %s holds no PEM certificate", c.CA)
-			}
-			config.RootCAs = pool
-		}
-		up.transport.DialTLSContext = dialTLS(up.transport.DialContext, config)
 	}
 	return up, nil
 }
 
-type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+// maxIdle bounds the idle connections to the upstream.
+const maxIdle = 1024
 
-// dialTLS returns a dialer for connections over TLS.
-func dialTLS(dial dialFunc, config *tls.Config) dialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		conn, err := dial(ctx, network, addr)
+// dialer returns a function that connects to the upstream.
+func dialer(c policies.Upstream) (func(context.Context) (*upstreamConn, error), error) {
+	d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	network, address := "tcp", c.URL.Host
+	switch {
+	case c.Socket != "":
+		network, address = "unix", c.Socket
+	case c.URL.Port() == "":
+		address = net.JoinHostPort(c.URL.Hostname(), map[string]string{"http": "80", "https": "443"}[c.URL.Scheme])
+	}
+	plain := func(ctx context.Context) (*upstreamConn, error) {
+		conn, err := d.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		t := tls.Client(conn, config)
+		if t, ok := conn.(*net.TCPConn); ok {
+			_ = t.SetLinger(0) // fails only on a connection that is dead already
+		}
+		return &upstreamConn{Conn: conn, raw: conn}, nil
+	}
+	if c.URL.Scheme != "https" {
+		return plain, nil
+	}
+	config, err := tlsConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (*upstreamConn, error) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		conn, err := plain(ctx)
+		if err != nil {
+			return nil, err
+		}
+		t := tls.Client(conn.raw, config)
 		if err := t.HandshakeContext(ctx); err != nil {
 			conn.Close()
 			return nil, err
 		}
-		return &upstreamConn{Conn: t, raw: conn}, nil
+		return &upstreamConn{Conn: t, raw: conn.raw}, nil
+	}, nil
+}
+
+func tlsConfig(c policies.Upstream) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.URL.Hostname()}
+	if c.CA == "" {
+		return config, nil
 	}
+	pem, err := os.ReadFile(c.CA)
+	if err != nil {
+		return nil, fmt.Errorf("upstream.tls.ca: %w", err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("upstream.tls.ca: %s holds no PEM certificate", c.CA)
+	}
+	return config, nil
+}
+
+// upstreamConn is a connection to the upstream. It is closed with a reset (RFC 9293 section 3.6): a store that sees an orderly end in the
+// middle of an upload may take what came for the whole. A Unix socket knows no reset.
+type upstreamConn struct {
+	net.Conn          // what requests are written to; with TLS that is not raw
+	raw      net.Conn // the connection itself
+}
+
+// Close says nothing to the upstream: TLS would announce an orderly end before the reset.
+func (c *upstreamConn) Close() error { return c.raw.Close() }
+
+// NetConn returns the connection below TLS.
+func (c *upstreamConn) NetConn() net.Conn { return c.raw }
+
+// send forwards a request and returns the upstream's answer once its head has come. Its error, and that of reading the answer, is a
+// [*leg.Error]. With detach the request goes on when the client goes away: a write that was forwarded must be waited for.
+func (u *upstream) send(req *http.Request, x *exchange, b *body, detach bool) (*http.Response, error) {
+	ctx := req.Context()
+	if b.stream != nil {
+		if detach {
+			ctx = context.WithoutCancel(ctx)
+		}
+		return u.stream(ctx, req, b.stream)
+	}
+	r := &leg.Request{Method: req.Method, Target: x.target, Host: req.Host, Header: req.Header, Patient: !detach}
+	req.Header.Del("Expect") // the body is here; waiting for 100 Continue would only hold the gate
+	if b.spooled != nil {
+		r.Body, r.Trailer = b.spooled.open(req.ContentLength), x.in.Trailer
+	}
+	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.Got1xxResponse != nil {
+		r.Informational = func(status int, h http.Header) {
+			_ = trace.Got1xxResponse(status, textproto.MIMEHeader(h)) // the client may be gone
+		}
+	}
+	if detach {
+		ctx = context.Background()
+	}
+	return u.client.Do(ctx, r)
 }
 
 // url returns the URL of a request target at the upstream. The target stays as the client sent it: net/http sends Opaque verbatim,
@@ -121,120 +189,4 @@ func verbatim(target string) bool {
 	}
 	decoded, err := url.PathUnescape(path)
 	return err == nil && (&url.URL{Path: decoded, RawPath: path}).EscapedPath() == path
-}
-
-// upstreamConn counts what was written of requests, so that the fence knows whether anything has left. It is closed with a reset
-// (RFC 9293 section 3.6): a store that sees an orderly end in the middle of an upload may take what came for the whole. A Unix socket
-// knows no reset.
-type upstreamConn struct {
-	net.Conn          // what requests are written to; with TLS that is not raw
-	raw      net.Conn // the connection itself
-	written  atomic.Int64
-}
-
-// Close says nothing to the upstream: TLS would announce an orderly end before the reset.
-func (c *upstreamConn) Close() error { return c.raw.Close() }
-
-func (c *upstreamConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	if n > 0 {
-		c.written.Add(int64(n))
-	}
-	return n, err
-}
-
-// errUpstreamSilent is the cause when the upstream neither took nor sent a byte for the whole timeout.
-var errUpstreamSilent = errors.New("the upstream did not answer in time")
-
-// leg is one request to the upstream.
-type leg struct {
-	conn   *upstreamConn
-	before int64         // what conn had written before this request
-	wrote  chan struct{} // gets an element when the request was written to its end
-	cancel context.CancelCauseFunc
-	after  time.Duration
-
-	mu sync.Mutex // guards the fields below: a body may still be sent while the answer comes
-	// +checklocks:mu
-	timer *time.Timer
-	// +checklocks:mu
-	untimed bool // the clock does not start any more
-}
-
-// start returns req with a context that ends when the upstream is silent for too long. It does not end when the client goes away, if
-// detach is set: a write that was forwarded goes on, and the proxy waits for its outcome.
-func (u *upstream) start(req *http.Request, detach bool) (*http.Request, *leg) {
-	l := &leg{after: u.timeout, wrote: make(chan struct{}, 1)}
-	ctx := req.Context()
-	if detach {
-		ctx = context.WithoutCancel(ctx)
-	}
-	ctx, l.cancel = context.WithCancelCause(ctx)
-	l.timer = time.AfterFunc(u.timeout, func() { l.cancel(errUpstreamSilent) })
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) {
-			if uc, ok := info.Conn.(*upstreamConn); ok {
-				l.conn, l.before = uc, uc.written.Load()
-			}
-		},
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err != nil {
-				return
-			}
-			select {
-			case l.wrote <- struct{}{}:
-			default: // a read that is not fenced was sent again
-			}
-		},
-	})
-	return req.WithContext(ctx), l
-}
-
-// cutBody is called when the answer has ended. An upstream may answer without having read the body; what it did not take until shortly
-// after, it does not get, since the next write is about to be let in.
-func (l *leg) cutBody() {
-	select {
-	case <-l.wrote:
-	case <-time.After(50 * time.Millisecond): // as long as net/http waits before it gives the connection up
-		_ = l.conn.Close() // it is reset, which cannot fail in a way that matters
-	}
-}
-
-// progress starts the clock anew: a byte went either way, or the upstream is waited for.
-func (l *leg) progress() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.untimed {
-		l.timer.Reset(l.after)
-	}
-}
-
-// pause stops the clock while the proxy waits for the client.
-func (l *leg) pause() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.timer.Stop()
-}
-
-// untime stops the clock for good.
-func (l *leg) untime() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.untimed = true
-	l.timer.Stop()
-}
-
-// end frees what the leg holds. The answer must have been read to its end, or its connection is reset.
-func (l *leg) end() {
-	l.untime()
-	l.cancel(nil)
-}
-
-// sent reports whether any byte of the request may have reached the upstream.
-func (l *leg) sent() bool { return l.conn != nil && l.conn.written.Load() > l.before }
-
-// silent reports whether err came about because the upstream was silent.
-func silent(ctx context.Context, err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.Is(context.Cause(ctx), errUpstreamSilent) || errors.As(err, &timeout) && timeout.Timeout()
 }

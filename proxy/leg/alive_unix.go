@@ -3,8 +3,8 @@
 package leg
 
 import (
-	"crypto/tls"
 	"errors"
+	"net"
 	"syscall"
 	"time"
 )
@@ -12,8 +12,12 @@ import (
 // alive reports whether an idle connection has nothing to be read: neither its end nor bytes that nobody asked for.
 func (c *conn) alive() bool {
 	nc := c.net
-	if t, ok := nc.(*tls.Conn); ok {
-		nc = t.NetConn()
+	for { // below TLS and other wrappers
+		w, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		nc = w.NetConn()
 	}
 	sc, ok := nc.(syscall.Conn)
 	if !ok {

@@ -26,9 +26,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
+	a.conn.progress() // the time that the caller took since the last read is not the upstream's silence
 	n, err := a.from.Read(p)
 	if err == nil {
-		a.conn.progress()
 		return n, nil
 	}
 	if errors.Is(err, io.EOF) {
