@@ -94,7 +94,7 @@ func (e *Explanation) fill(x *exchange, err error) {
 	}
 	switch {
 	case err != nil:
-		e.refused(x, err, d.Observed)
+		e.refused(x, err, d.Observed || d.Action == policies.Fence && d.Policy.Mode == policies.Observe)
 	case d.Action == policies.Fence:
 		e.Detail = "It is forwarded when its token is not below the mark of its resource and lower writes have an outcome."
 		if d.Policy.Compare == policies.Greater {

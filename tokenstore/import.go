@@ -17,11 +17,11 @@ import (
 
 // ImportResult says what an import did.
 type ImportResult struct {
-	Marks  int    // in the export
-	Raised int    // marks that are new or higher now
-	Kept   int    // marks that were as high already
-	Store  string // id of the store that wrote the export
-	Seq    uint64 // its batch at the time
+	Marks  int    `json:"marks"`  // in the export
+	Raised int    `json:"raised"` // marks that are new or higher now
+	Kept   int    `json:"kept"`   // marks that were as high already
+	Store  string `json:"store"`  // id of the store that wrote the export
+	Seq    uint64 `json:"seq"`    // its batch at the time
 }
 
 const (

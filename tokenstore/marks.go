@@ -183,7 +183,7 @@ func (s *Store) Set(r fencing.Resource, m fencing.Mark) error {
 		if bad == nil {
 			old = printMark(&was.mark)
 		}
-		s.log.Warn("mark lowered by an operator", slog.String(attrResource, string(r)), slog.String(attrToken, m.Token.String()),
+		s.log.Warn("mark lowered by an operator", slog.String(attrResource, string(r)), slog.String(attrToken, m.Format.Print(m.Token)),
 			slog.String(attrMark, old), slog.String(attrBy, m.By), slog.String(attrReason, m.Reason))
 	}
 	if err := s.submit(o); err != nil {
@@ -196,5 +196,5 @@ func printMark(m *fencing.Mark) string {
 	if m == nil {
 		return "none"
 	}
-	return m.Token.String()
+	return m.Format.Print(m.Token)
 }

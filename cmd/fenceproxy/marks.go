@@ -283,7 +283,7 @@ func marksImport(c *cli.Context) error {
 			return err
 		}
 		if c.Bool("json") {
-			return writeJSON(c.App.Writer, map[string]any{"marks": res.Marks, "raised": res.Raised, "kept": res.Kept})
+			return writeJSON(c.App.Writer, res)
 		}
 		_, err = fmt.Fprintf(c.App.Writer, "%s read, %d raised, %d kept as they were\n", count(res.Marks, "mark"), res.Raised, res.Kept)
 		return err

@@ -275,7 +275,7 @@ func TestExportAndImport(t *testing.T) {
 		}
 	}
 	w := to.do("POST", "/v1/import", export.Body.String(), "Bearer "+bearer)
-	if w.Code != 200 || !strings.Contains(w.Body.String(), `"Marks": 2`) || !strings.Contains(w.Body.String(), `"Raised": 1`) {
+	if w.Code != 200 || !strings.Contains(w.Body.String(), `"marks": 2`) || !strings.Contains(w.Body.String(), `"raised": 1`) {
 		t.Errorf("import = %d %s; want 2 marks, 1 raised", w.Code, w.Body)
 	}
 	for r, want := range map[fencing.Resource]uint64{"a": 34, "b": 9} {

@@ -165,7 +165,7 @@ func parseDigits(s string) (n uint64, reason string) {
 	case s == "":
 		return 0, "it is empty"
 	case strings.ContainsRune(s, ','):
-		return 0, "it is a list; send one token"
+		return 0, "it is a list"
 	case s[0] == '+' || s[0] == '-':
 		return 0, "it carries a sign; tokens are unsigned"
 	}
