@@ -29,9 +29,9 @@ lint: ## gofmt, go mod tidy, go vet, staticcheck, errcheck, go-errorlint, checkl
 	$(GO) mod tidy -diff
 	$(GO) vet $(PACKAGES)
 	$(LINT) staticcheck $(PACKAGES)
-	$(LINT) errcheck -exclude .ci/errcheck.txt $(PACKAGES)
+	$(LINT) errcheck -ignoretests -exclude .ci/errcheck.txt $(PACKAGES)
 	$(LINT) go-errorlint $(PACKAGES)
-	$(GO) vet -vettool=$$($(LINT) -n checklocks) -inferred=false ./proxy/gate ./tokenstore
+	$(GO) vet -vettool=$$($(LINT) -n checklocks) -inferred=false ./proxy/... ./tokenstore ./cmd/...
 
 fuzz: ## fuzz each target for FUZZTIME (default 20s)
 	@set -e; for pkg in $$($(GO) list $(PACKAGES)); do \

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,7 +26,7 @@ func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 		if broken == nil {
 			return
 		}
-		if broken != http.ErrAbortHandler {
+		if err, ok := broken.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 			p.log.Error("panic in a request", keyError, fmt.Sprint(broken), "stack", string(debug.Stack()))
 		}
 		panic(broken)

@@ -85,7 +85,9 @@ type call struct {
 func (u *upstream) start(ctx context.Context, req *http.Request) (*http.Request, *call) {
 	l := &call{after: u.timeout, wrote: make(chan struct{}, 1)}
 	ctx, l.cancel = context.WithCancelCause(ctx)
+	l.mu.Lock()
 	l.timer = time.AfterFunc(u.timeout, func() { l.cancel(errUpstreamSilent) })
+	l.mu.Unlock()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if uc, ok := info.Conn.(*countedConn); ok {

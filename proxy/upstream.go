@@ -103,7 +103,7 @@ func dialer(c policies.Upstream) (func(context.Context) (*upstreamConn, error), 
 		}
 		t := tls.Client(conn.raw, config)
 		if err := t.HandshakeContext(ctx); err != nil {
-			conn.Close()
+			_ = conn.Close() // the handshake's error says more
 			return nil, err
 		}
 		return &upstreamConn{Conn: t, raw: conn.raw}, nil

@@ -94,7 +94,7 @@ func (s *Store) verifyEvery(every time.Duration) {
 			err = s.verify(s.stop)
 		}
 		if err != nil && !errors.Is(err, errStopped) {
-			s.fail(fmt.Errorf("verify: %w", err))
+			_ = s.fail(fmt.Errorf("verify: %w", err)) // Err says it from now on
 		}
 		if s.Err() != nil {
 			return
