@@ -59,7 +59,7 @@ type Stats struct {
 	Batches   uint64 // batches committed since Open
 	LastBatch int    // calls that shared the last commit
 	DiskBytes int64  // allocated for the store's files
-	FreeBytes uint64 // free on its volume; 0 if unknown
+	FreeBytes uint64 // free on its volume, at least 1; 0 if unknown
 	Reserve   uint64 // marks are refused while FreeBytes is below this
 }
 
@@ -75,7 +75,7 @@ func (s *Store) Stats() Stats {
 		Reserve:   s.space.reserve,
 	}
 	if free, err := s.space.free(); err == nil {
-		st.FreeBytes = free
+		st.FreeBytes = max(free, 1)
 	}
 	return st
 }

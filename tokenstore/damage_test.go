@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -238,6 +239,84 @@ func TestDamageIsHarmlessOrRefused(t *testing.T) {
 	}
 }
 
+// TestAnyDamageIsHarmlessOrRefused damages every file of a store in every simple way. Which of the two it has to be is for the rows above to
+// say; a store that opens and has forgotten or altered a mark is wrong whatever was done to it, and so is one that opens the second time.
+func TestAnyDamageIsHarmlessOrRefused(t *testing.T) {
+	clean, crashed, _ := templates(t)
+	flipByte := func(at float64) func(b []byte) []byte {
+		return func(b []byte) []byte {
+			if used := len(bytes.TrimRight(b, "\x00")); used > 0 {
+				b[min(int(at*float64(used)), used-1)] ^= 1
+			}
+			return b
+		}
+	}
+	edits := []struct {
+		name string
+		do   func(b []byte) []byte // nil: delete the file
+	}{
+		{"cut by 1 byte", func(b []byte) []byte { return b[:max(0, len(b)-1)] }},
+		{"cut by the last byte written", func(b []byte) []byte { return b[:max(0, len(bytes.TrimRight(b, "\x00"))-1)] }},
+		{"cut in half", func(b []byte) []byte { return b[:len(bytes.TrimRight(b, "\x00"))/2] }},
+		{"1 byte longer", func(b []byte) []byte { return append(b, 'x') }},
+		{"first byte flipped", flipByte(0)}, {"flipped at a third", flipByte(0.33)}, {"flipped at two thirds", flipByte(0.67)}, {"last byte flipped", flipByte(1)},
+		{"zeroes", func(b []byte) []byte { return make([]byte, len(b)) }},
+		{"emptied", func([]byte) []byte { return nil }},
+		{"deleted", nil},
+	}
+	// All rows take minutes with the race detector. FENCEPROXY_NO_SKIP=1 runs them all; otherwise each file and each way still has its turn.
+	one := 4
+	switch {
+	case testing.Short():
+		one = 12
+	case os.Getenv("FENCEPROXY_NO_SKIP") == "1":
+		one = 1
+	}
+	row := 0
+	for i, from := range []template{clean, crashed} {
+		name := [...]string{"closed", "crashed"}[i]
+		for _, file := range filesOf(t, from.dir) {
+			for _, e := range edits {
+				if row++; row%one != 0 {
+					continue
+				}
+				t.Run(name+" "+file+" "+e.name, func(t *testing.T) {
+					t.Parallel()
+					dir := copyDir(t, from.dir)
+					if e.do == nil {
+						remove(file)(t, dir)
+					} else {
+						content(file, e.do)(t, dir)
+					}
+					if out, _, err := run(t, dir); err == nil {
+						wantSame(t, out, from.marks)
+						wantOpens(t, dir, from.marks, "unclean false")
+						return
+					}
+					wantRefused(t, dir, "")
+				})
+			}
+		}
+	}
+}
+
+// filesOf returns the paths of a store's files, without the one that only names a process.
+func filesOf(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "LOCK" {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		files = append(files, rel)
+		return err
+	})
+	if err != nil || len(files) < 6 {
+		t.Fatalf("the files of %s: %v, %v", dir, files, err)
+	}
+	return files
+}
+
 // wantOpens opens dir in a child process and checks that nothing was lost.
 func wantOpens(t *testing.T, dir string, marks map[fencing.Resource]fencing.Token, says string) {
 	t.Helper()
@@ -248,11 +327,20 @@ func wantOpens(t *testing.T, dir string, marks map[fencing.Resource]fencing.Toke
 	if !strings.Contains(out, says) {
 		t.Errorf("no %q in the output", says)
 	}
+	wantSame(t, out, marks)
+}
+
+// wantSame compares what dump printed with the marks that the store acknowledged.
+func wantSame(t *testing.T, out string, marks map[fencing.Resource]fencing.Token) {
+	t.Helper()
 	got := scanMarks(t, strings.NewReader(out))
 	for r, want := range marks {
 		if got[r] != want {
 			t.Errorf("mark of %q: got %v; want %v", r, got[r], want)
 		}
+	}
+	if len(got) != len(marks) {
+		t.Errorf("got %d marks; want %d", len(got), len(marks))
 	}
 }
 

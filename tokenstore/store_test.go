@@ -380,6 +380,10 @@ func TestShortOfSpaceRefusesAdvancesAndRecovers(t *testing.T) {
 	if err := s.Advance(one("a", 33)); err != nil {
 		t.Errorf("an equal token needs no room: %v", err)
 	}
+	free.Store(0)
+	if st := s.Stats(); st.FreeBytes == 0 || st.FreeBytes >= st.Reserve {
+		t.Errorf("stats on a full volume: %d bytes free; want a known number below the reserve of %d", st.FreeBytes, st.Reserve)
+	}
 	free.Store(300 << 20)
 	advance(t, s, one("a", 34)...)
 	wantMark(t, s, "a", 34)
