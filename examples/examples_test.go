@@ -265,6 +265,9 @@ func TestLegacyRestIsRolledOutByObservingFirst(t *testing.T) {
 	if !edited {
 		t.Fatal("the README shows no line that edits the file")
 	}
+	if pid, err := os.ReadFile(filepath.Join(r.dir, "marks", "LOCK")); err != nil || strings.TrimSpace(string(pid)) != fmt.Sprint(r.cmd.Process.Pid) {
+		t.Errorf("marks/LOCK, to which the README sends the signal, holds %q (%v); want %d", pid, err, r.cmd.Process.Pid)
+	}
 	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +326,7 @@ func TestDemoFailsOnAnotherAnswer(t *testing.T) {
 		cmd.Stdin = bytes.NewReader(text)
 		cmd.Env = append(os.Environ(), "PROXY="+r.store, "STORE="+r.store, "ADMIN="+r.store) // no fence there
 		out, err := cmd.CombinedOutput()
-		if _, failed := errors.AsType[*exec.ExitError](err); !failed || !bytes.Contains(out, []byte("demo.sh: expected")) {
+		if _, failed := errors.AsType[*exec.ExitError](err); !failed || !bytes.Contains(out, []byte("demo.sh: expected")) || !bytes.Contains(out, []byte("clean up first")) {
 			t.Errorf("%s before an unfenced store: %v; want a failure that says what was expected\n%s", script, err, out)
 		}
 	}
@@ -338,7 +341,7 @@ func TestReadmesShowWhatTheCommandPrints(t *testing.T) {
 				if !strings.HasPrefix(s.command, "fenceproxy check ") && !strings.HasPrefix(s.command, "fenceproxy explain ") {
 					continue
 				}
-				cmd := exec.Command("sh", "-c", s.command)
+				cmd := exec.Command("sh", "-c", strings.ReplaceAll(s.command, "/etc/fenceproxy/", "")) // where the page has put the file
 				cmd.Dir = example
 				cmd.Env = append(os.Environ(), "PATH="+programs.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 				program(t, "fenceproxy")

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -65,6 +67,11 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		name, flags = "fenceproxy "+strings.TrimPrefix(c.Command.HelpName, "fenceproxy "), c.Command.Flags
 	}
 	see := "see " + name + " --help"
+	if bad := badDuration.FindStringSubmatch(err.Error()); bad != nil {
+		if _, ok := lookup(flags, bad[2]).(*cli.DurationFlag); ok {
+			return usagef("--%s: %s is not a duration (write a number with its unit: 500ms, 30s, 2m)", bad[2], bad[1])
+		}
+	}
 	unknown, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !ok {
 		return withHint(&usageError{err}, see)
@@ -80,6 +87,9 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	}
 	return withHint(err, see)
 }
+
+// badDuration is what urfave/cli says of a value, given or from the environment, that a flag cannot take.
+var badDuration = regexp.MustCompile(`^(?:invalid value|could not parse) ("(?:[^"\\]|\\.)*") (?:as duration value from .*)?for flag -?([^\s:]+): `)
 
 // unknownCommand says which commands there are. of is what they belong to.
 func unknownCommand(commands []*cli.Command, of, name string) error {
@@ -117,8 +127,13 @@ func helpCommand() *cli.Command {
 
 // noArgs refuses arguments where a command takes none.
 func noArgs(c *cli.Context) error {
-	if c.Args().Present() {
-		return withHint(usagef("%s takes no arguments, and got %q", c.Command.Name, c.Args().First()), "see fenceproxy "+strings.TrimPrefix(c.Command.HelpName, "fenceproxy ")+" --help")
+	if !c.Args().Present() {
+		return nil
 	}
-	return nil
+	first := c.Args().First()
+	hint := "see fenceproxy " + strings.TrimPrefix(c.Command.HelpName, "fenceproxy ") + " --help"
+	if lookup(c.Command.Flags, "config") != nil && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(first)) {
+		hint = "did you mean --config " + first + "?"
+	}
+	return withHint(usagef("%s takes no arguments, and got %q", c.Command.Name, first), hint)
 }

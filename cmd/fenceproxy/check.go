@@ -20,7 +20,7 @@ func checkCommand() *cli.Command {
 
 It reads the file, and those that it names, exactly as serve does, and shows every problem with its line. It listens nowhere and opens
 no directory.`,
-		Flags: append(overrideFlags(), jsonFlag()),
+		Flags: append(without(overrideFlags(), "dir", "must-exist", "upstream-timeout", "log-level", "log-format"), jsonFlag()),
 		Action: func(c *cli.Context) error {
 			if err := noArgs(c); err != nil {
 				return err

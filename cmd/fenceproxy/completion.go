@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -13,7 +14,9 @@ const (
   cur="${COMP_WORDS[COMP_CWORD]}"
   words=("${COMP_WORDS[@]:0:$COMP_CWORD}")
   if [[ "$cur" == -* ]]; then
-    COMPREPLY=($(compgen -W "$("${words[@]}" "$cur" --generate-bash-completion 2>/dev/null)" -- "$cur"))
+    local ask="$cur"
+    if [[ "$ask" == -- ]]; then ask=-; fi # a bare -- would end the flags
+    COMPREPLY=($(compgen -W "$("${words[@]}" "$ask" --generate-bash-completion 2>/dev/null)" -- "$cur"))
   else
     COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null)" -- "$cur"))
   fi
@@ -25,7 +28,9 @@ _fenceproxy() {
   local -a opts
   local cur=${words[-1]}
   if [[ "$cur" == -* ]]; then
-    opts=("${(@f)$(${words[@]:0:#words[@]-1} ${cur} --generate-bash-completion 2>/dev/null)}")
+    local ask=$cur
+    if [[ "$ask" == -- ]]; then ask=-; fi # a bare -- would end the flags
+    opts=("${(@f)$(${words[@]:0:#words[@]-1} ${ask} --generate-bash-completion 2>/dev/null)}")
   else
     opts=("${(@f)$(${words[@]:0:#words[@]-1} --generate-bash-completion 2>/dev/null)}")
   fi
@@ -52,7 +57,7 @@ func completionCommand() *cli.Command {
 				script = zshCompletion
 			case "fish":
 				var err error
-				if script, err = c.App.ToFishCompletion(); err != nil {
+				if script, err = fishCompletion(c.App); err != nil {
 					return err
 				}
 			default:
@@ -62,4 +67,22 @@ func completionCommand() *cli.Command {
 			return err
 		},
 	}
+}
+
+// fishCompletion is what urfave/cli writes, without the backticks around the names of values and without lines that it writes twice.
+func fishCompletion(app *cli.App) (string, error) {
+	script, err := app.ToFishCompletion()
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	seen := map[string]bool{}
+	for line := range strings.Lines(strings.ReplaceAll(script, "`", "")) {
+		if strings.HasPrefix(line, "complete ") && seen[line] {
+			continue
+		}
+		seen[line] = true
+		out.WriteString(line)
+	}
+	return out.String(), nil
 }

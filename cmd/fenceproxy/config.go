@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -33,11 +32,29 @@ func overrideFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "must-exist", DisableDefaultText: true, EnvVars: []string{"FENCEPROXY_MUST_EXIST"}, Usage: "refuse to start on an empty or wiped token store (token_store.must_exist)"},
 		&cli.DurationFlag{Name: "upstream-timeout", EnvVars: []string{"FENCEPROXY_UPSTREAM_TIMEOUT"}, Usage: "wait at most `DURATION` for the upstream's answer (upstream.timeout)", DefaultText: "1m"},
 		&cli.StringFlag{Name: "admin-listen", EnvVars: []string{"FENCEPROXY_ADMIN_LISTEN"}, Usage: "serve operators on `ADDRESS`, or \"off\" (admin.listen; default " + policies.DefaultAdminListen + ")"},
-		&cli.StringFlag{Name: "admin-token-file", EnvVars: []string{"FENCEPROXY_ADMIN_TOKEN_FILE"}, Usage: "bearer token for changes, in `FILE` (admin.token_file)", TakesFile: true},
-		&cli.StringFlag{Name: "unmatched-writes", EnvVars: []string{"FENCEPROXY_UNMATCHED_WRITES"}, Usage: "what becomes of writes that no policy covers, `RULE`: reject, allow or fence (unmatched_writes)"},
+		&cli.StringFlag{Name: "admin-token-file", EnvVars: []string{"FENCEPROXY_ADMIN_TOKEN_FILE"}, Usage: "read the bearer token for changes from `FILE` (admin.token_file)", TakesFile: true},
+		&cli.StringFlag{Name: "unmatched-writes", EnvVars: []string{"FENCEPROXY_UNMATCHED_WRITES"}, Usage: "apply `RULE` to writes that no policy covers: reject, allow or fence (unmatched_writes)"},
 		&cli.StringFlag{Name: "log-level", EnvVars: []string{"FENCEPROXY_LOG_LEVEL"}, Usage: "log at `LEVEL` and above: debug, info, warn or error (log.level)"},
 		&cli.StringFlag{Name: "log-format", EnvVars: []string{"FENCEPROXY_LOG_FORMAT"}, Usage: "log in `FORMAT`: text or json (log.format)"},
 	}
+}
+
+// without hides flags that a command takes, as serve does, and that change nothing in what it prints.
+func without(flags []cli.Flag, names ...string) []cli.Flag {
+	for _, f := range flags {
+		if !slices.Contains(names, f.Names()[0]) {
+			continue
+		}
+		switch f := f.(type) {
+		case *cli.StringFlag:
+			f.Hidden = true
+		case *cli.BoolFlag:
+			f.Hidden = true
+		case *cli.DurationFlag:
+			f.Hidden = true
+		}
+	}
+	return flags
 }
 
 // loadConfig reads the file that --config names, with flags and environment over it.
@@ -72,11 +89,10 @@ func readConfig(file string, over policies.Overrides) (*policies.Config, error) 
 	cfg, err := policies.Load(file, data, over)
 	if problems, ok := errors.AsType[*policies.Errors](err); ok {
 		if file == "" {
-			hint := "see --help"
-			if slices.ContainsFunc(problems.Problems, func(p policies.Problem) bool { return p.Path == "upstream.url" }) {
-				hint = "give --upstream URL, or a file with --config"
+			if over.UpstreamURL == "" {
+				return nil, withHint(&usageError{err}, "give --upstream URL, or a file with --config")
 			}
-			return nil, withHint(&usageError{err}, hint)
+			return nil, &usageError{err}
 		}
 		return nil, fmt.Errorf("the configuration cannot be used, %s:\n%w", count(len(problems.Problems), "problem"), err)
 	}
@@ -116,21 +132,4 @@ func warn(w io.Writer, cfg *policies.Config) {
 	for _, p := range cfg.Warnings() {
 		fmt.Fprintf(w, "fenceproxy: warning: %v\n", p)
 	}
-}
-
-func newLogger(w io.Writer, l policies.Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		level = slog.LevelInfo
-	}
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindDuration {
-			a.Value = slog.StringValue(a.Value.Duration().Round(time.Microsecond).String())
-		}
-		return a
-	}}
-	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
-	}
-	return slog.New(slog.NewTextHandler(w, opts))
 }

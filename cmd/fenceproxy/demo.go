@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -40,13 +41,20 @@ func demo(c *cli.Context) (err error) {
 	}
 	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	// When nobody reads the story any more ("demo | head"), writing it fails instead of ending the process before it has cleaned up.
+	signal.Ignore(syscall.SIGPIPE)
+	defer signal.Reset(syscall.SIGPIPE)
 	dir, err := os.MkdirTemp("", "fenceproxy-demo-*")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 
-	ln, err := listenNear(c.String("store-listen"))
+	at := c.String("store-listen")
+	if _, _, err := net.SplitHostPort(at); err != nil {
+		return usagef("store-listen: %q is not an address (write host:port without a scheme: 127.0.0.1:9000)", at)
+	}
+	ln, err := listenNear(at)
 	if err != nil {
 		return err
 	}
@@ -61,15 +69,22 @@ func demo(c *cli.Context) (err error) {
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	story := &story{out: c.App.Writer, paint: colours(c.App.Writer), store: store, storeURL: "http://" + ln.Addr().String()}
+	story := &story{out: c.App.Writer, paint: colours(c.App.Writer), store: store, storeURL: "http://" + ln.Addr().String(), gone: end}
 	told := make(chan error, 1)
 	s := &sidecar{
-		cfg: cfg, shutdown: 5 * time.Second, log: slog.New(slog.DiscardHandler),
+		cfg: cfg, shutdown: 5 * time.Second, log: slog.New(slog.DiscardHandler), listenOn: listenNear,
 		reload: func() (*policies.Config, error) { return cfg, nil },
 		ready: func(listen, admin string) {
-			story.proxyURL, story.adminURL = "http://"+listen, "http://"+admin
+			story.proxyURL = "http://" + listen
+			if admin != "" {
+				story.adminURL = "http://" + admin
+			}
 			go func() { // ends with the story, which is bounded by ctx
 				err := story.tell(ctx)
+				if ctx.Err() != nil { // interrupted, or nobody reads it any more
+					told <- nil
+					return
+				}
 				if err == nil && !c.Bool("once") {
 					story.invite()
 					told <- nil
@@ -92,18 +107,7 @@ func demo(c *cli.Context) (err error) {
 
 // demoConfig is the configuration of a proxy without a file: each path is its own resource.
 func demoConfig(c *cli.Context, upstream, dir string) (*policies.Config, error) {
-	over := policies.Overrides{UpstreamURL: upstream, Dir: dir}
-	for flag, dst := range map[string]*string{"listen": &over.Listen, "admin-listen": &over.AdminListen} {
-		ln, err := listenNear(c.String(flag))
-		if err != nil {
-			return nil, err
-		}
-		*dst = ln.Addr().String()
-		if err := ln.Close(); err != nil {
-			return nil, err
-		}
-	}
-	cfg, err := policies.Load("", nil, over)
+	cfg, err := readConfig("", policies.Overrides{UpstreamURL: upstream, Dir: dir, Listen: c.String("listen"), AdminListen: c.String("admin-listen")})
 	if err == nil {
 		cfg.TokenStore.MinFree = 0 // a few marks on a temporary directory
 	}
@@ -113,12 +117,12 @@ func demoConfig(c *cli.Context, upstream, dir string) (*policies.Config, error) 
 // listenNear listens on an address, or on a free port of its host if the port is taken.
 func listenNear(address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
-	if err == nil {
-		return ln, nil
+	if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
+		return ln, err
 	}
-	host, _, serr := net.SplitHostPort(address)
-	if serr != nil {
-		return nil, usagef("%q is not an address: %w", address, serr)
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
 	}
 	return net.Listen("tcp", net.JoinHostPort(host, "0"))
 }

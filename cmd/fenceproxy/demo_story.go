@@ -87,13 +87,13 @@ type story struct {
 	store                        *demoStore
 	storeURL, proxyURL, adminURL string
 	start                        time.Time
-	mu                           sync.Mutex // one line at a time
+	gone                         func() // called when nobody reads the story any more
 }
 
 func (s *story) say(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fmt.Fprintf(s.out, format+"\n", args...)
+	if _, err := fmt.Fprintf(s.out, format+"\n", args...); err != nil {
+		s.gone()
+	}
 }
 
 func (s *story) chapter(title string) {
@@ -103,17 +103,20 @@ func (s *story) chapter(title string) {
 
 // tell plays three short scenes. It fails if one does not end as it should.
 func (s *story) tell(ctx context.Context) error {
-	s.say(`A and B take turns at a lock that hands out rising fencing tokens. A got 33 and paused, its lease
-ran out, B got 34. Then A wakes up and believes that it still holds the lock.
+	s.say(`A and B take turns at a lock that hands out rising fencing tokens. A got 33 and
+paused, its lease ran out, B got 34. Then A wakes up and believes that it still
+holds the lock.
 
-  store       %s  keeps whatever it is sent; the last write wins
-  fenceproxy  %s  before it; each path is a resource, the token is in Fencing-Token`, s.storeURL, s.proxyURL)
+  store       %s  the last write wins
+  fenceproxy  %s  before it; each path is a resource`, s.storeURL, s.proxyURL)
 
 	s.chapter("1. Straight to the store: B's work is lost")
 	for _, w := range []demoWrite{{"B", 34, "driver B", 0}, {"A", 33, "driver A", 0}} {
-		if err := s.put(ctx, s.storeURL, "/rides/1", w, http.StatusCreated); err != nil {
+		line, err := s.put(ctx, s.storeURL, "/rides/1", w, http.StatusCreated)
+		if err != nil {
 			return err
 		}
+		s.say("%s", line)
 	}
 	if err := s.expect("/rides/1", "driver A", red); err != nil {
 		return err
@@ -125,11 +128,13 @@ ran out, B got 34. Then A wakes up and believes that it still holds the lock.
 		demoWrite
 		code int
 	}{{demoWrite{"A", 33, "driver A", 0}, 201}, {demoWrite{"B", 34, "driver B", 0}, 201}, {demoWrite{"A", 33, "driver A", 0}, 412}} {
-		if err := s.put(ctx, s.proxyURL, "/rides/7", w.demoWrite, w.code); err != nil {
+		line, err := s.put(ctx, s.proxyURL, "/rides/2", w.demoWrite, w.code)
+		if err != nil {
 			return err
 		}
+		s.say("%s", line)
 	}
-	if err := s.expect("/rides/7", "driver B", green); err != nil {
+	if err := s.expect("/rides/2", "driver B", green); err != nil {
 		return err
 	}
 	return s.slow(ctx)
@@ -137,30 +142,44 @@ ran out, B got 34. Then A wakes up and believes that it still holds the lock.
 
 // slow is the case that a check alone does not solve.
 func (s *story) slow(ctx context.Context) error {
-	s.chapter("3. A slow write: 33 was let through in time, and is still on its way when 34 comes")
+	s.chapter("3. A slow write: 33 was let through, and is still on its way when 34 comes")
 	s.store.order()
 	const delay, head = 1500 * time.Millisecond, 300 * time.Millisecond
-	first := make(chan error, 1)
-	s.note("A", "PUT /rides/9 with 33 leaves, and takes %v to reach the store", delay)
-	go func() { first <- s.put(ctx, s.proxyURL, "/rides/9", demoWrite{"A", 33, "driver A", delay}, 201) }()
+	first := make(chan answer, 1)
+	s.note("A", "PUT /rides/3 with 33 leaves, and takes %v to reach the store", delay)
+	go func() { // ends with the request, which is bounded by ctx
+		line, err := s.put(ctx, s.proxyURL, "/rides/3", demoWrite{"A", 33, "driver A", delay}, 201)
+		first <- answer{line, err}
+	}()
 	for _, begun := range []<-chan struct{}{s.store.slow, after(head)} {
 		select {
 		case <-begun:
-		case err := <-first:
-			return cmp.Or(err, errors.New("the slow write was answered before its time"))
+		case a := <-first:
+			return cmp.Or(a.err, errors.New("the slow write was answered before its time"))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	s.note("B", "PUT /rides/9 with 34 waits until 33 has an outcome; a check alone would let it pass now")
-	if err := errors.Join(s.put(ctx, s.proxyURL, "/rides/9", demoWrite{"B", 34, "driver B", 0}, 201), <-first); err != nil {
+	s.note("B", "PUT /rides/3 with 34 waits until 33 has an outcome;")
+	s.say("              %s", s.paint(faint, "a check alone would let it pass now"))
+	// Both answers come at about the same time. A's was first, and is told first.
+	line, err := s.put(ctx, s.proxyURL, "/rides/3", demoWrite{"B", 34, "driver B", 0}, 201)
+	a := <-first
+	if err := errors.Join(err, a.err); err != nil {
 		return err
 	}
+	s.say("%s\n%s", a.line, line)
 	if order := s.store.order(); order != "33, 34" {
 		return fmt.Errorf("the store saw the tokens %s; the demo expected 33, 34", order)
 	}
 	s.say("           the store saw 33, then 34")
-	return s.expect("/rides/9", "driver B", green)
+	return s.expect("/rides/3", "driver B", green)
+}
+
+// answer is what put returns.
+type answer struct {
+	line string
+	err  error
 }
 
 // after is time.After for those who wait for signals without a value.
@@ -183,10 +202,11 @@ func (s *story) note(who, format string, args ...any) {
 
 func (s *story) elapsed() string { return fmt.Sprintf("%6.3fs", time.Since(s.start).Seconds()) }
 
-func (s *story) put(ctx context.Context, base, path string, w demoWrite, want int) error {
+// put sends a write and returns a line about its answer.
+func (s *story) put(ctx context.Context, base, path string, w demoWrite, want int) (line string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, base+path, strings.NewReader(w.value))
 	if err != nil {
-		return err
+		return "", err
 	}
 	req.Header.Set("Fencing-Token", fmt.Sprint(w.token))
 	if w.delay > 0 {
@@ -194,13 +214,13 @@ func (s *story) put(ctx context.Context, base, path string, w demoWrite, want in
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}).Do(req)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != want {
-		return fmt.Errorf("PUT %s with token %d was answered %s; the demo expected %d", path, w.token, resp.Status, want)
+		return "", fmt.Errorf("PUT %s with token %d was answered %s; the demo expected %d", path, w.token, resp.Status, want)
 	}
-	result := resp.Status
+	result := fmt.Sprint(resp.StatusCode)
 	if f := resp.Header.Get("Fencing-Status"); f != "" {
 		result += "  Fencing-Status: " + f
 	}
@@ -208,8 +228,7 @@ func (s *story) put(ctx context.Context, base, path string, w demoWrite, want in
 	if want >= 400 {
 		c = red
 	}
-	s.say("  %s  %s  PUT %s  token %d   %s", s.elapsed(), w.who, path, w.token, s.paint(c, result))
-	return nil
+	return fmt.Sprintf("  %s  %s  PUT %s  token %d   %s", s.elapsed(), w.who, path, w.token, s.paint(c, result)), nil
 }
 
 func (s *story) expect(path, want string, c colour) error {
@@ -221,16 +240,17 @@ func (s *story) expect(path, want string, c colour) error {
 	return nil
 }
 
-// invite prints lines to be pasted.
+// invite prints lines to be pasted. /rides/7 is left to those of the README.
 func (s *story) invite() {
 	s.say(`
 %s
-  curl -i -X PUT -H 'Fencing-Token: 40' --data 'mine'  %[2]s/rides/8
-  curl -i -X PUT -H 'Fencing-Token: 39' --data 'stale' %[2]s/rides/8
+  curl -i -X PUT -H 'Fencing-Token: 40' -d mine %[2]s/rides/8
+  curl -i -X PUT -H 'Fencing-Token: 39' -d stale %[2]s/rides/8
   curl -i %[2]s/rides/8
-  curl -i -X PUT --data 'no token' %[2]s/rides/8
-  curl -s %[3]s/v1/resources/rides/8
-  curl -s %[3]s/metrics | grep '^fenceproxy_writes'
-
-Ctrl-C ends it.`, s.paint(bold, "Your turn. In another terminal:"), s.proxyURL, s.adminURL)
+  curl -i -X PUT -d 'no token' %[2]s/rides/8`, s.paint(bold, "Your turn. In another terminal:"), s.proxyURL)
+	if s.adminURL != "" {
+		s.say(`  curl -s %[1]s/v1/resources/rides/8
+  curl -s %[1]s/metrics | grep '^fenceproxy_writes'`, s.adminURL)
+	}
+	s.say("\nCtrl-C ends it.")
 }

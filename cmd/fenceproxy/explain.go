@@ -3,14 +3,17 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy"
 )
 
@@ -27,14 +30,19 @@ A policy that reads the resource from the JSON body:
 
 Ask a running proxy, which knows the marks too:
   fenceproxy explain --live PUT /rides/7 -H 'Fencing-Token: 33'`,
-		Flags: append(append(overrideFlags(), adminFlags()...),
-			&cli.StringSliceFlag{Name: "header", Aliases: []string{"H"}, Usage: "a `HEADER` of the request, as for curl; repeat it for more"},
-			&cli.StringFlag{Name: "data", Aliases: []string{"d"}, Usage: "the request's `BODY`; @FILE reads it from a file"},
-			&cli.BoolFlag{Name: "live", DisableDefaultText: true, Usage: "ask the running proxy at --admin"},
+		Flags: append(append(explainFlags(), adminFlags()...),
+			&cli.StringSliceFlag{Name: "header", Aliases: []string{"H"}, Usage: "add `HEADER` to the request, as with curl; may be repeated"},
+			&cli.StringFlag{Name: "data", Aliases: []string{"d"}, Usage: "use `BODY` as that of the request; @FILE reads it from a file"},
+			&cli.BoolFlag{Name: "live", DisableDefaultText: true, Usage: "ask the running proxy at --admin, which knows the marks"},
 			jsonFlag(),
 		),
 		Action: explain,
 	}
+}
+
+// explainFlags are the settings that decide what becomes of a request.
+func explainFlags() []cli.Flag {
+	return slices.DeleteFunc(overrideFlags(), func(f cli.Flag) bool { return !slices.Contains([]string{"config", "unmatched-writes"}, f.Names()[0]) })
 }
 
 func explain(c *cli.Context) error {
@@ -44,6 +52,12 @@ func explain(c *cli.Context) error {
 	}
 	var e *proxy.Explanation
 	if c.Bool("live") {
+		for _, name := range []string{"config", "unmatched-writes"} {
+			if c.IsSet(name) && !fromVariable(c, name) {
+				return withHint(usagef("--live asks the running proxy, which has read its own configuration: --%s would change nothing", name),
+					"give one of --live and --"+name)
+			}
+		}
 		e, err = explainLive(c, q)
 	} else {
 		e, err = explainFile(c, q)
@@ -65,6 +79,12 @@ func explainRequest(c *cli.Context) (proxy.ExplainRequest, error) {
 	}
 	if len(args) != 2 {
 		return proxy.ExplainRequest{}, withHint(usagef("explain needs a METHOD and a URL, and got %s", count(len(args), "argument")), "fenceproxy explain PUT /rides/7 -H 'Fencing-Token: 33'")
+	}
+	switch method, target := args[0], args[1]; {
+	case strings.ContainsAny(method, "/:") && !isTarget(target):
+		return proxy.ExplainRequest{}, withHint(usagef("the METHOD comes first, and %q is none", method), "fenceproxy explain "+target+" "+method)
+	case !isTarget(target) && !(method == http.MethodConnect || method == http.MethodOptions && target == "*"):
+		return proxy.ExplainRequest{}, withHint(usagef("%q is neither a path, which begins with /, nor a URL", target), "fenceproxy explain "+method+" /"+target)
 	}
 	q := proxy.ExplainRequest{Method: args[0], URL: args[1], Header: http.Header{}}
 	for _, h := range c.StringSlice("header") {
@@ -88,13 +108,15 @@ func explainRequest(c *cli.Context) (proxy.ExplainRequest, error) {
 	return q, nil
 }
 
+func isTarget(s string) bool { return strings.HasPrefix(s, "/") || strings.Contains(s, "://") }
+
+// fromVariable reports whether the value of a flag came from the environment. urfave/cli counts such a flag as given.
+func fromVariable(c *cli.Context, name string) bool {
+	return c.String(name) == os.Getenv("FENCEPROXY_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+}
+
 func explainFile(c *cli.Context, q proxy.ExplainRequest) (*proxy.Explanation, error) {
-	if c.String("upstream") == "" && c.String("config") == "" {
-		if err := c.Set("upstream", "http://127.0.0.1:9000"); err != nil { // the store does not matter here
-			return nil, err
-		}
-	}
-	cfg, err := loadConfig(c)
+	cfg, err := explainConfig(c)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +124,28 @@ func explainFile(c *cli.Context, q proxy.ExplainRequest) (*proxy.Explanation, er
 	if err != nil {
 		return nil, &usageError{err}
 	}
+	for _, row := range cfg.Policies.Describe() {
+		if row.Name == e.Policy && q.Body == nil && len(e.Resources) == 0 && strings.Contains(row.Resource, "{body.") {
+			fmt.Fprintf(c.App.ErrWriter, "hint: the policy %s names the resource by the JSON body: give one with --data '{...}'\n", row.Name)
+		}
+	}
 	return e, nil
+}
+
+// explainConfig loads the configuration. Which store it names does not matter here, nor whether it names one: --upstream may at serve.
+func explainConfig(c *cli.Context) (*policies.Config, error) {
+	const anyStore = "http://127.0.0.1:9000"
+	over := policies.Overrides{UnmatchedWrites: c.String("unmatched-writes")}
+	if c.String("config") == "" {
+		over.UpstreamURL = anyStore
+	}
+	cfg, err := readConfig(c.String("config"), over)
+	problems, ok := errors.AsType[*policies.Errors](err)
+	if ok && over.UpstreamURL == "" && len(problems.Problems) == 1 && problems.Problems[0].Path == "upstream.url" {
+		over.UpstreamURL = anyStore
+		return readConfig(c.String("config"), over)
+	}
+	return cfg, err
 }
 
 func explainLive(c *cli.Context, q proxy.ExplainRequest) (*proxy.Explanation, error) {

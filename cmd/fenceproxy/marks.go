@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/user"
@@ -22,14 +23,15 @@ import (
 
 func marksCommand() *cli.Command {
 	where := append(adminFlags(),
-		&cli.StringFlag{Name: "admin-token-file", EnvVars: []string{"FENCEPROXY_ADMIN_TOKEN_FILE"}, Usage: "bearer token for changes, in `FILE`", TakesFile: true},
-		&cli.StringFlag{Name: "dir", Usage: "the token store of a stopped proxy, `DIR`", TakesFile: true},
+		&cli.StringFlag{Name: "admin-token-file", EnvVars: []string{"FENCEPROXY_ADMIN_TOKEN_FILE"}, Usage: "read the bearer token for changes from `FILE`", TakesFile: true},
+		&cli.StringFlag{Name: "dir", Usage: "open the token store in `DIR`, of a proxy that is stopped", TakesFile: true},
 	)
 	with := func(flags ...cli.Flag) []cli.Flag { return append(append([]cli.Flag(nil), where...), flags...) }
 	asJSON := jsonFlag()
 	return &cli.Command{
-		Name:  "marks",
-		Usage: "look at high-water marks, move them, or set one by hand",
+		Name:      "marks",
+		Usage:     "look at high-water marks, move them, or set one by hand",
+		UsageText: "fenceproxy marks command [command options]",
 		Description: `They talk to a running proxy at --admin, or open the directory of a stopped one with --dir.
 
   fenceproxy marks list --prefix rides/
@@ -47,23 +49,35 @@ func marksCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Usage: "list marks in the order of their resources", Action: marksList,
-				Flags: with(&cli.StringFlag{Name: "prefix", Usage: "only resources that begin with `PREFIX`"}, asJSON),
+				Description: "  fenceproxy marks list --prefix rides/\n  fenceproxy marks list --dir ./marks --json",
+				Flags:       with(&cli.StringFlag{Name: "prefix", Usage: "only resources that begin with `PREFIX`"}, asJSON),
 			},
-			{Name: "get", Usage: "show one mark", ArgsUsage: "RESOURCE", Action: marksGet, Flags: with(asJSON)},
+			{
+				Name: "get", Usage: "show one mark", ArgsUsage: "RESOURCE", Action: marksGet, Flags: with(asJSON),
+				Description: "  fenceproxy marks get rides/7\n  fenceproxy marks get --dir ./marks rides/7",
+			},
 			{
 				Name: "set", Usage: "set one mark; upwards, unless told otherwise", ArgsUsage: "RESOURCE TOKEN", Action: marksSet,
+				Description: `  fenceproxy marks set --admin-token-file admin.token rides/7 40
+  fenceproxy marks set --dir ./marks --lower --reason 'etcd restored from backup' rides/7 3
+
+RESOURCE is the key that "fenceproxy explain METHOD URL" shows for a request.`,
 				Flags: with(
-					&cli.StringFlag{Name: "format", Usage: "`FORMAT` of the token: decimal, hex, znode or pair (default: that of the present mark)"},
+					&cli.StringFlag{Name: "format", Usage: "read TOKEN in `FORMAT`: decimal, hex, znode or pair (default: that of the present mark)"},
 					&cli.BoolFlag{Name: "lower", DisableDefaultText: true, Usage: "let the mark fall; old tokens are let in again"},
-					&cli.StringFlag{Name: "reason", Usage: "`WHY`; kept with the mark and in the log"}, asJSON),
+					&cli.StringFlag{Name: "reason", Usage: "say `WHY`; it is kept with the mark and in the log"}, asJSON),
 			},
 			{
 				Name: "export", Usage: "write all marks as JSON lines", Action: marksExport,
-				Flags: with(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` instead of standard output", TakesFile: true}),
+				Description: "  fenceproxy marks export --output marks.jsonl\n  fenceproxy marks export --dir ./marks --output marks.jsonl",
+				Flags:       with(&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` instead of standard output", TakesFile: true}),
 			},
 			{
 				Name: "import", Usage: "merge an export: each resource keeps the higher mark", ArgsUsage: "FILE", Action: marksImport,
-				Description: "FILE - is standard input. A cut or altered file changes nothing.", Flags: with(asJSON),
+				Description: `  fenceproxy marks import --admin-token-file admin.token marks.jsonl
+  fenceproxy marks import --dir ./marks marks.jsonl
+
+FILE - is standard input. A cut or altered file changes nothing.`, Flags: with(asJSON),
 			},
 		},
 	}
@@ -95,9 +109,9 @@ func withMarks(c *cli.Context, do func(marks) error) (err error) {
 	s, err := tokenstore.Open(c.Context, dir, tokenstore.Options{MustExist: true, Logger: log})
 	if err != nil {
 		if errors.Is(err, tokenstore.ErrMissing) {
-			return withHint(err, "name the directory of the proxy's token_store.dir with --dir, or leave it out to ask a running proxy")
+			return withHint(fmt.Errorf("there is no token store in %s", dir), "name the directory of the proxy's token_store.dir with --dir, or leave it out to ask a running proxy")
 		}
-		return storeError(err)
+		return storeError(dir, err)
 	}
 	// The proxy's own stop decides whether its next start has to wait for writes, not this look at its directory.
 	clean := !s.UncleanStop()
@@ -210,7 +224,13 @@ func marksSet(c *cli.Context) error {
 	return withMarks(c, func(m marks) error {
 		done, err := m.set(c.Context, r, change)
 		if err != nil {
+			if hex := strings.ToLower(change.Token); change.Format == "" && strings.HasPrefix(hex, "0x") && hintOf(err) == "" {
+				return withHint(err, "for a hexadecimal token add --format hex")
+			}
 			return err
+		}
+		if done.Old == "" {
+			warnNewMark(c.App.ErrWriter, r)
 		}
 		if c.Bool("json") {
 			return writeJSON(c.App.Writer, done)
@@ -223,17 +243,28 @@ func marksSet(c *cli.Context) error {
 	})
 }
 
+// warnNewMark says that a mark was set where there was none: the key may be mistyped, and would guard nothing.
+func warnNewMark(w io.Writer, r fencing.Resource) {
+	fmt.Fprintf(w, "fenceproxy: warning: %q had no mark before; fenceproxy explain METHOD URL shows the key that a request has\n", r)
+	if bare := strings.TrimLeft(string(r), "/"); bare != "" && bare != string(r) {
+		fmt.Fprintf(w, "hint: did you mean %s? A key that comes from a path has no slash in front\n", bare)
+	}
+}
+
 // operator names who runs the command, for the record.
 func operator() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
-	name := fmt.Sprintf("uid %d", os.Getuid()) // in a container there may be no /etc/passwd
+	return userName() + "@" + host
+}
+
+func userName() string {
 	if u, err := user.Current(); err == nil {
-		name = u.Username
+		return u.Username
 	}
-	return name + "@" + host
+	return fmt.Sprintf("uid %d", os.Getuid()) // in a container there may be no /etc/passwd
 }
 
 func marksExport(c *cli.Context) error {
@@ -253,7 +284,10 @@ func marksExport(c *cli.Context) error {
 func writeFile(name string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp")
 	if err != nil {
-		return err
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
+			err = p.Err // the temporary file is nobody's business
+		}
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	defer os.Remove(f.Name())
 	err = errors.Join(write(f), f.Sync(), f.Close())
@@ -272,7 +306,7 @@ func marksImport(c *cli.Context) error {
 	if name := args[0]; name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return err
+			return withHint(err, "name a file that fenceproxy marks export has written, or - for standard input")
 		}
 		defer f.Close()
 		in = f

@@ -29,7 +29,7 @@ func fromEnvironment(admin string) bool {
 
 func adminFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "admin", EnvVars: adminVariables(), Value: "http://" + policies.DefaultAdminListen, Usage: "the admin listener of the running proxy, `URL`"},
+		&cli.StringFlag{Name: "admin", EnvVars: adminVariables(), Value: "http://" + policies.DefaultAdminListen, Usage: "ask the running proxy whose admin listener is at `URL`"},
 	}
 }
 

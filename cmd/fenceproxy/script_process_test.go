@@ -76,7 +76,7 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-var ready = regexp.MustCompile(`(?m)^fenceproxy: serving on (\S+), forwarding to \S+, admin on (\S+)$|^Ctrl-C ends it\.$`)
+var ready = regexp.MustCompile(`(?m)^fenceproxy: serving on (\S+), forwarding to \S+, admin (?:on )?(\S+)$|^Ctrl-C ends it\.$`)
 
 func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {

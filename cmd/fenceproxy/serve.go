@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -53,12 +55,22 @@ SIGHUP reads the policies anew; a bad file changes nothing. SIGTERM lets writes 
 			if err := checkSpool(cfg.Spool); err != nil {
 				return err
 			}
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(gcPercent)
+			}
+			logger, flush := newLogger(c.App.ErrWriter, cfg.Log)
+			defer flush()
 			s := &sidecar{
 				cfg: cfg, acceptKeyChange: c.Bool("accept-key-change"), shutdown: c.Duration("shutdown-timeout"), lockWait: c.Duration("lock-wait"),
-				reload: func() (*policies.Config, error) { return loadConfig(c) },
-				log:    newLogger(c.App.ErrWriter, cfg.Log),
+				reload:   func() (*policies.Config, error) { return loadConfig(c) },
+				log:      logger,
+				listenOn: func(address string) (net.Listener, error) { return net.Listen("tcp", address) },
 				ready: func(listen, admin string) {
-					fmt.Fprintf(c.App.Writer, "fenceproxy: serving on %s, forwarding to %s, admin on %s\n", listen, cfg.Upstream, admin)
+					at := "off"
+					if admin != "" {
+						at = "on " + admin
+					}
+					fmt.Fprintf(c.App.Writer, "fenceproxy: serving on %s, forwarding to %s, admin %s\n", listen, cfg.Upstream, at)
 				},
 			}
 			return s.run(c.Context)
@@ -74,13 +86,17 @@ type sidecar struct {
 	shutdown        time.Duration // longest wait for writes in flight
 	lockWait        time.Duration // longest wait for the token store to be free
 	log             *slog.Logger
-	ready           func(listen, admin string) // called once the listeners are open; admin is "off" without one
+	listenOn        func(address string) (net.Listener, error)
+	ready           func(listen, admin string) // called when it serves; admin is empty without an admin listener
 
 	store    *tokenstore.Store
 	gate     *gate.Gate
 	proxy    *proxy.Proxy
 	stopping atomic.Bool
 }
+
+// gcPercent trades memory for time: the heap of a proxy is small, and collecting it often costs a tenth of its speed.
+const gcPercent = 400
 
 // run serves until ctx ends or the process is told to stop.
 func (s *sidecar) run(ctx context.Context) (err error) {
@@ -91,6 +107,17 @@ func (s *sidecar) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// The listeners come first, not served yet: a start that is refused for a taken address must not leave a new, empty token store, which
+	// a later start would take for the one that must exist.
+	listeners, err := s.bind()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, ln := range listeners {
+			_ = ln.Close() // closed by its server, unless none came to be
+		}
+	}()
 	opening, opened := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	s.log.Info("opening the token store", "dir", s.cfg.TokenStore.Dir)
 	err = s.openStore(opening)
@@ -116,7 +143,7 @@ func (s *sidecar) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	servers, failed, err := s.listen(metrics, token)
+	servers, failed, err := s.serve(listeners, metrics, token)
 	if err != nil {
 		return err
 	}
@@ -133,7 +160,7 @@ func (s *sidecar) build() (*proxy.Metrics, error) {
 		return nil, err
 	}
 	if hold > 0 {
-		s.log.Warn("the last run did not stop cleanly: new tokens wait until its writes cannot land any more", "dur", hold)
+		s.log.Warn("the last run did not stop cleanly: new tokens wait until its writes cannot land any more", "dur", hold.String())
 	}
 	timed := &timedStore{Store: s.store}
 	s.gate = gate.New(timed, gate.Config{Recover: hold})
@@ -145,8 +172,25 @@ func (s *sidecar) build() (*proxy.Metrics, error) {
 	return metrics, err
 }
 
-// listen opens the listeners and serves them. failed gets the error of one that breaks.
-func (s *sidecar) listen(metrics *proxy.Metrics, token string) (servers []*proxy.Server, failed chan error, err error) {
+// bind opens the listener for clients and, unless it is switched off, that for operators.
+func (s *sidecar) bind() (listeners []net.Listener, err error) {
+	ln, err := s.listenOn(s.cfg.Listen.Address)
+	if err != nil {
+		return nil, withHint(err, "choose another address with --listen")
+	}
+	if s.cfg.Admin.Listen == "" {
+		return []net.Listener{ln}, nil
+	}
+	aln, err := s.listenOn(s.cfg.Admin.Listen)
+	if err != nil {
+		ln.Close()
+		return nil, withHint(err, "choose another address with --admin-listen, or switch it off with --admin-listen off")
+	}
+	return []net.Listener{ln, aln}, nil
+}
+
+// serve serves the listeners that bind has opened. failed gets the error of one that breaks.
+func (s *sidecar) serve(listeners []net.Listener, metrics *proxy.Metrics, token string) (servers []*proxy.Server, failed chan error, err error) {
 	failed = make(chan error, 2)
 	main, err := proxy.NewServer(s.proxy.Handler(), s.cfg.Listen.TLS, s.log)
 	if err != nil {
@@ -158,22 +202,7 @@ func (s *sidecar) listen(metrics *proxy.Metrics, token string) (servers []*proxy
 	if err != nil {
 		return nil, nil, err
 	}
-	ln, err := net.Listen("tcp", s.cfg.Listen.Address)
-	if err != nil {
-		return nil, nil, withHint(err, "choose another address with --listen")
-	}
-	servers = []*proxy.Server{main}
-	listeners := []net.Listener{ln}
-	adminAt := "off"
-	if s.cfg.Admin.Listen != "" {
-		aln, err := net.Listen("tcp", s.cfg.Admin.Listen)
-		if err != nil {
-			ln.Close()
-			return nil, nil, withHint(err, "choose another address with --admin-listen, or switch it off with --admin-listen off")
-		}
-		servers, listeners = append(servers, ops), append(listeners, aln)
-		adminAt = aln.Addr().String()
-	}
+	servers = []*proxy.Server{main, ops}[:len(listeners)]
 	for i, srv := range servers {
 		go func() { // ends with Shutdown, which stop calls
 			if err := srv.Serve(listeners[i]); err != nil {
@@ -181,8 +210,12 @@ func (s *sidecar) listen(metrics *proxy.Metrics, token string) (servers []*proxy
 			}
 		}()
 	}
-	s.ready(ln.Addr().String(), adminAt)
-	s.log.Info("serving", "listen", ln.Addr().String(), "upstream", s.cfg.Upstream.String(), "admin", adminAt, "dir", s.cfg.TokenStore.Dir)
+	listen, adminAt := listeners[0].Addr().String(), ""
+	if len(listeners) > 1 {
+		adminAt = listeners[1].Addr().String()
+	}
+	s.ready(listen, adminAt)
+	s.log.Info("serving", "listen", listen, "upstream", s.cfg.Upstream.String(), "admin", cmp.Or(adminAt, "off"), "dir", s.cfg.TokenStore.Dir)
 	return servers, failed, nil
 }
 

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
+	"slices"
 	"sort"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/policies"
@@ -19,14 +24,14 @@ func (s *sidecar) openStore(ctx context.Context) error {
 		MustExist: s.cfg.TokenStore.MustExist, MinFree: uint64(s.cfg.TokenStore.MinFree), LockWait: s.lockWait, Logger: s.log,
 	})
 	if err != nil {
-		return storeError(err)
+		return storeError(s.cfg.TokenStore.Dir, err)
 	}
 	s.store = store
 	return nil
 }
 
-// storeError adds the next step to an error of the token store.
-func storeError(err error) error {
+// storeError adds the next step to an error of the token store in dir.
+func storeError(dir string, err error) error {
 	switch {
 	case errors.Is(err, tokenstore.ErrLocked):
 		return withHint(err, "one proxy serves one directory; to look at the marks of a running one leave --dir out and use --admin")
@@ -35,8 +40,16 @@ func storeError(err error) error {
 	case errors.Is(err, tokenstore.ErrDamaged):
 		return withHint(err, "do not delete it: every fence would be open. See tokenstore/README.md, \"When it refuses to start\"")
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		return withHint(err, "name a directory that "+operator()+" may write with --dir, or give this one to that user with mode 0700")
+	info, serr := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrPermission) && serr != nil:
+		return withHint(err, fmt.Sprintf("%s cannot be made by user %s: make it and chown it to that user, or name another with --dir DIR", dir, userName()))
+	case errors.Is(err, fs.ErrPermission):
+		return withHint(err, fmt.Sprintf("%s cannot be opened by user %s: chown it to that user, or name another with --dir DIR", dir, userName()))
+	case errors.Is(err, syscall.EROFS):
+		return withHint(err, fmt.Sprintf("%s is mounted read-only, and a token store is locked by writing to it: mount it for writing, or name another with --dir DIR", dir))
+	case serr == nil && !info.IsDir():
+		return withHint(err, "name a directory with --dir")
 	}
 	return err
 }
@@ -79,21 +92,30 @@ func (s *sidecar) noteHold(hold time.Duration) error {
 // new ones.
 func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 	prints := set.Fingerprints()
-	var changed []string
+	changed := map[string]string{} // by policy
 	for name, print := range prints {
 		old, ok, err := s.store.Meta(metaPolicy + name)
 		if err != nil {
 			return err
 		}
 		if ok && old != print {
-			changed = append(changed, fmt.Sprintf("policy %s\n  was: %s\n  now: %s", name, old, print))
+			changed[name] = old
 		}
 	}
-	if len(changed) > 0 && !accept && s.store.Stats().Marks > 0 {
-		sort.Strings(changed)
-		return withHint(fmt.Errorf("the resource keys of %s changed, so that the marks kept so far would guard nothing and old tokens would be let in:\n%s",
-			count(len(changed), "policy"), strings.Join(changed, "\n")),
-			"undo the change; if it is meant, stop all writers and start once with --accept-key-change")
+	if len(changed) > 0 && s.store.Stats().Marks > 0 {
+		var list strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(changed)) {
+			was, now := keyDifference(changed[name], prints[name])
+			if accept {
+				s.log.Warn("the resource keys of a policy changed, and its marks begin anew: --accept-key-change", "policy", name, "was", was, "now", now)
+			}
+			fmt.Fprintf(&list, "\npolicy %s\n  was: %s\n  now: %s", name, was, now)
+		}
+		if !accept {
+			return withHint(fmt.Errorf("the resource keys of %s changed, so that the marks kept so far would guard nothing and old tokens would be let in:%s",
+				count(len(changed), "policy"), list.String()),
+				"undo the change; if it is meant, stop all writers and start once with --accept-key-change")
+		}
 	}
 	for name, print := range prints {
 		if old, ok, err := s.store.Meta(metaPolicy + name); err != nil {
@@ -106,6 +128,34 @@ func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 		}
 	}
 	return nil
+}
+
+// keyDifference returns the parts of two fingerprints that differ: most of what they hold is what the policies have in common.
+func keyDifference(old, now string) (was, is string) {
+	only := func(parts, others []string) string {
+		parts = slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return slices.Contains(others, p) })
+		for i, p := range parts {
+			if strings.HasSuffix(p, "=") {
+				parts[i] = p + "(none)"
+			}
+		}
+		return cmp.Or(strings.Join(parts, "; "), "(none)")
+	}
+	a, b := keyParts(old), keyParts(now)
+	return only(a, b), only(b, a)
+}
+
+// keyParts splits a fingerprint into the resource, the order and each option of the identity.
+func keyParts(print string) []string {
+	head, options := print, ""
+	if i := strings.LastIndex(print, "; dot_segments="); i >= 0 {
+		head, options = print[:i], print[i+2:]
+	}
+	parts := []string{head}
+	if i := strings.LastIndex(head, "; order "); i >= 0 { // from the end: a resource may hold any text
+		parts = []string{head[:i], head[i+2:]}
+	}
+	return append(parts, strings.Fields(options)...)
 }
 
 // reloadPolicies puts the policies of the file in force. On error nothing is changed.

@@ -15,10 +15,28 @@ func versionText() string {
 	if version != "" {
 		return version
 	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
 	}
-	return "devel"
+	return versionOf(info)
+}
+
+// versionOf is the version of a build that no release linked: that of the module, or else the commit that was built.
+func versionOf(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	version, dirty := "devel", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && s.Value != "":
+			version += "-" + s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "-dirty"
+		}
+	}
+	return version + dirty
 }
 
 func versionCommand() *cli.Command {

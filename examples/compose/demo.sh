@@ -12,7 +12,11 @@ run() {
 	printf '%s\n' "$answer"
 	case $answer in
 	*"$1"*) ;;
-	*) printf 'demo.sh: expected %s\n' "$1" >&2; exit 1 ;;
+	*)
+		printf 'demo.sh: expected %s\n' "$1" >&2
+		printf 'demo.sh: if it was played here before, clean up first (README.md, "Clean up"): the marks remain\n' >&2
+		exit 1
+		;;
 	esac
 }
 
