@@ -48,7 +48,7 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 		set.builtin.Index = len(set.policies)
 		set.all = append(set.all, set.builtin)
 	}
-	set.fencesReads = slices.ContainsFunc(set.policies, func(p *Policy) bool { return slices.ContainsFunc(p.methods, isSafe) })
+	set.fencesReads = slices.ContainsFunc(set.policies, func(p *Policy) bool { return slices.ContainsFunc(p.methods, Safe) })
 	set.enforces = slices.ContainsFunc(set.all, func(p *Policy) bool { return p.Mode == Enforce })
 	checkNames(places, set.policies)
 	if len(l.problems) == 0 {

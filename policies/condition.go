@@ -20,7 +20,7 @@ type pair struct {
 
 // conditions are what a policy asks of a request besides its path.
 type conditions struct {
-	methods []string // nil: every method but GET, HEAD and OPTIONS
+	methods []string // nil: every method that is not Safe
 	host    string   // lower case; "*.example.com" for every name below; empty for any
 	query   []pair
 	headers []pair
@@ -28,7 +28,7 @@ type conditions struct {
 
 func (c *conditions) takes(method string) bool {
 	if c.methods == nil {
-		return !isSafe(method)
+		return !Safe(method)
 	}
 	for _, m := range c.methods {
 		if m == method {
@@ -38,7 +38,11 @@ func (c *conditions) takes(method string) bool {
 	return false
 }
 
-func isSafe(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }
+// Safe reports whether a method only reads: GET, HEAD, OPTIONS (RFC 9110 section 9.2.1) and PROPFIND (RFC 4918 section 9.1), without which
+// no WebDAV client opens a store. Every other method counts as a write, unknown ones included.
+func Safe(method string) bool {
+	return method == "GET" || method == "HEAD" || method == "OPTIONS" || method == "PROPFIND"
+}
 
 // meets judges host, headers and query.
 func (c *conditions) meets(e *evaluation) verdict {
@@ -100,7 +104,7 @@ func (c *conditions) covers(d *conditions) bool {
 	switch {
 	case c.methods == nil && d.methods != nil:
 		for _, m := range d.methods {
-			if isSafe(m) {
+			if Safe(m) {
 				return false
 			}
 		}

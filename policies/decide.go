@@ -78,7 +78,7 @@ func (s *Set) Decide(r *Request) Decision {
 	if reason := override(r.Header, query); reason != "" {
 		return Decision{Action: Reject, Err: &RefusedError{Reason: reason}}
 	}
-	safe := isSafe(r.Method)
+	safe := Safe(r.Method)
 	if raw == "*" && r.Method == "OPTIONS" {
 		return Decision{}
 	}
@@ -190,7 +190,7 @@ func (s *Set) harmless(e *evaluation) bool {
 		e.loose = readings(e.raw)
 	}
 	for _, reading := range e.loose {
-		covered := s.unmatched == unmatchedAllow || isSafe(e.r.Method)
+		covered := s.unmatched == unmatchedAllow || Safe(e.r.Method)
 		for _, p := range s.all {
 			if !p.takes(e.r.Method) || !p.pattern.matchLoose(reading) {
 				continue

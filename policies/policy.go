@@ -65,7 +65,7 @@ func (p *Policy) Reverts(status int) bool { return slices.Contains(p.RevertOn, s
 // Path is the pattern as written.
 func (p *Policy) Path() string { return p.pattern.text }
 
-// Methods lists what the policy matches; nil means every method but GET, HEAD and OPTIONS.
+// Methods lists what the policy matches; nil means every method that is not [Safe].
 func (p *Policy) Methods() []string { return slices.Clone(p.methods) }
 
 // Resource lists the resource templates as written.

@@ -82,7 +82,7 @@ func (x *exchange) refusal() error {
 		return &refusedError{http.StatusMethodNotAllowed, "TRACE is not forwarded"}
 	case r.ProtoMajor == 1 && r.Header.Get("Upgrade") != "":
 		return &refusedError{http.StatusBadRequest, "an upgraded connection cannot be fenced; send the request without Upgrade, over plain HTTP/1.1"}
-	case r.ProtoMajor == 1 && r.ProtoMinor == 0 && !safe(r.Method) && r.Header.Get("Content-Length") == "":
+	case r.ProtoMajor == 1 && r.ProtoMinor == 0 && !policies.Safe(r.Method) && r.Header.Get("Content-Length") == "":
 		// net/http ignores Transfer-Encoding in HTTP/1.0 and would forward an empty body.
 		return &refusedError{http.StatusLengthRequired, "an HTTP/1.0 write needs a Content-Length"}
 	}
@@ -101,10 +101,6 @@ func (x *exchange) refusal() error {
 		return &policies.AmbiguousError{Reason: "the path begins with // and holds bytes that must be encoded in a URL"}
 	}
 	return nil
-}
-
-func safe(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
 // ownTarget returns the origin form of an absolute target that names this very listener (RFC 9112 section 3.2.2 wants it accepted).

@@ -153,12 +153,15 @@ func (f fence) pass(req *http.Request, x *exchange) (*http.Response, error) {
 		b.stream = &streamedBody{x: x, from: req.Body}
 	}
 	resp, err := finalAnswer(f.p.upstream.send(req, x, b, false))
-	x.unfenced(err)
 	if err == nil {
+		x.unfenced(rejection{code: resp.StatusCode, forwarded: "yes"})
 		return resp, nil
 	}
+	r := x.passFailed(legError(err))
+	x.unfenced(r)
 	if req.Context().Err() != nil {
 		return nil, req.Context().Err()
 	}
-	return x.response(x.passFailed(legError(err))), nil
+	r.outcome = "" // nothing was judged
+	return x.response(r), nil
 }

@@ -30,8 +30,11 @@ const (
 // strings are never recorded: presigned URLs carry signatures.
 func (x *exchange) decided(r rejection) {
 	policy := ""
-	if x.decision.Policy != nil {
+	switch {
+	case x.decision.Policy != nil:
 		policy = x.decision.Policy.Name
+	case x.decision.Action == policies.Pass || is[*policies.UnmatchedError](r.err):
+		policy = policies.UnmatchedName
 	}
 	x.p.metrics.writes.WithLabelValues(policy, r.outcome).Inc()
 	d := Decision{
@@ -52,19 +55,28 @@ func (x *exchange) decided(r rejection) {
 	if !x.p.log.Enabled(context.Background(), level) {
 		return
 	}
-	x.p.log.LogAttrs(context.Background(), level, "write",
-		slog.String(keyOutcome, d.Outcome), slog.String(keyForwarded, d.Forwarded), slog.Int(keyStatus, d.Status),
-		slog.String(keyPolicy, d.Policy), slog.String(keyResource, d.Resource), slog.String(keyToken, d.Token),
-		slog.String(keyMethod, d.Method), slog.String(keyPath, d.Path), slog.String(keyClient, d.Client),
-		slog.Duration(keyDuration, time.Since(x.start)), slog.String(keyReason, d.Reason))
+	status, took := "", time.Duration(d.Seconds*float64(time.Second)).Round(time.Microsecond)
+	if d.Status != 0 {
+		status = itoa(d.Status)
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	for _, a := range [...]struct{ key, value string }{
+		{keyOutcome, d.Outcome}, {keyForwarded, d.Forwarded}, {keyStatus, status}, {keyPolicy, d.Policy}, {keyResource, d.Resource},
+		{keyToken, d.Token}, {keyMethod, d.Method}, {keyPath, d.Path}, {keyClient, d.Client}, {keyDuration, took.String()}, {keyReason, d.Reason},
+	} {
+		if a.value != "" {
+			attrs = append(attrs, slog.String(a.key, a.value))
+		}
+	}
+	x.p.log.LogAttrs(context.Background(), level, "write", attrs...)
 }
 
 // unfenced records a write that went by without a token, because its policy says so.
-func (x *exchange) unfenced(err error) {
-	if safe(x.in.Method) || x.decision.Action != policies.Pass {
+func (x *exchange) unfenced(r rejection) {
+	if policies.Safe(x.in.Method) || x.decision.Action != policies.Pass {
 		return
 	}
-	r := rejection{outcome: statusUnfenced, forwarded: "yes", resource: x.resource(), err: err}
+	r.outcome, r.resource = statusUnfenced, x.resource()
 	x.decided(r)
 }
 

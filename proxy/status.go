@@ -43,7 +43,7 @@ const (
 // rejection is one row of the table of answers: what became of a request, and how the client is told.
 type rejection struct {
 	code      int    // HTTP status; 0 if there is nobody to tell
-	outcome   string // the word in Fencing-Status
+	outcome   string // the word in Fencing-Status; empty where nothing was judged
 	problem   string // the last part of the problem type, where it is not the outcome
 	title     string
 	detail    string // what happened, and what to do next
@@ -304,7 +304,9 @@ func (x *exchange) render(r rejection, h http.Header) []byte {
 	_ = enc.Encode(p) // strings and an int
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
-	h.Set(statusHeader, r.outcome)
+	if r.outcome != "" {
+		h.Set(statusHeader, r.outcome)
+	}
 	h.Set("Content-Length", strconv.Itoa(buf.Len()))
 	if r.retry > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))

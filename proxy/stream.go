@@ -16,9 +16,7 @@ import (
 
 // stream forwards a request whose body is still coming, through net/http, which knows Expect and early answers.
 func (u *upstream) stream(ctx context.Context, req *http.Request, b *streamedBody) (*http.Response, error) {
-	if !safe(req.Method) {
-		shieldIdempotencyKey(req)
-	}
+	shieldIdempotencyKey(req)
 	out, l := u.start(ctx, req)
 	b.call = l
 	out.Body = b
