@@ -151,7 +151,7 @@ func (p *Policy) decide(e *evaluation, path canonicalPath) Decision {
 		}
 		named := Decision{Policy: p}
 		if p.resources(e, path, &named) == nil { // for the answer: which resource the request speaks of
-			out.Resources = named.Resources
+			out.Resources, out.NeedsBody, out.known, out.pending = named.Resources, named.NeedsBody, named.known, named.pending
 		}
 		return out
 	}

@@ -398,3 +398,14 @@ func TestStreamThatStallsIsInDoubt(t *testing.T) {
 	}
 	r.put("/a", 34, "x", 200, "admitted")
 }
+
+func TestBodiesLeaveTheRoomThatMarksNeed(t *testing.T) {
+	store := newPlainStore()
+	r := newRigWith(t, store, "spool: {memory: 1KiB}\n"+defaultYAML)
+	r.proxy.SetSpoolFloor(1 << 60)
+	got := r.must("PUT", "/a", strings.Repeat("x", 5000), "Fencing-Token", "1")
+	if got.code != 507 || got.header.Get("Fencing-Status") != "unavailable" {
+		t.Errorf("PUT of a long body = %v; want 507 unavailable", got)
+	}
+	r.put("/a", 1, "short", 201, "admitted")
+}

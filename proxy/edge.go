@@ -82,6 +82,8 @@ func (x *exchange) refusal() error {
 		return &refusedError{http.StatusMethodNotAllowed, "TRACE is not forwarded"}
 	case r.ProtoMajor == 1 && r.Header.Get("Upgrade") != "":
 		return &refusedError{http.StatusBadRequest, "an upgraded connection cannot be fenced; send the request without Upgrade, over plain HTTP/1.1"}
+	case dropsCondition(r.Header) != "":
+		return &refusedError{http.StatusBadRequest, "Connection names " + dropsCondition(r.Header) + ", which would not reach the store then"}
 	case r.ProtoMajor == 1 && r.ProtoMinor == 0 && !policies.Safe(r.Method) && r.Header.Get("Content-Length") == "":
 		// net/http ignores Transfer-Encoding in HTTP/1.0 and would forward an empty body.
 		return &refusedError{http.StatusLengthRequired, "an HTTP/1.0 write needs a Content-Length"}
@@ -101,6 +103,27 @@ func (x *exchange) refusal() error {
 		return &policies.AmbiguousError{Reason: "the path begins with // and holds bytes that must be encoded in a URL"}
 	}
 	return nil
+}
+
+// endToEnd are headers that change what a write does. Connection must not name them (RFC 9110 section 7.6.1); a proxy that followed it
+// would turn a conditional write into an unconditional one.
+var endToEnd = map[string]bool{
+	"If": true, "If-Match": true, "If-None-Match": true, "If-Modified-Since": true, "If-Unmodified-Since": true, "If-Range": true,
+	"Authorization": true, "Content-Encoding": true, "Content-Range": true, "Content-Type": true, "Content-Md5": true, "Digest": true,
+	"Content-Digest": true, "Repr-Digest": true, "Cookie": true, "Depth": true, "Overwrite": true, "Destination": true, "Lock-Token": true, "Range": true,
+}
+
+// dropsCondition returns a header that Connection names and must not, or "".
+func dropsCondition(h http.Header) string {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
+			if endToEnd[name] && len(h[name]) > 0 {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // ownTarget returns the origin form of an absolute target that names this very listener (RFC 9112 section 3.2.2 wants it accepted).

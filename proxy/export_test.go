@@ -31,3 +31,6 @@ func (p *Proxy) SetStall(d time.Duration) { p.stall = d }
 // SpooledBytes is how much memory bodies take now, SpoolBudget how much they may.
 func (p *Proxy) SpooledBytes() int64 { return p.spool.used.Load() }
 func (p *Proxy) SpoolBudget() int64  { return p.spool.budget }
+
+// SetSpoolFloor sets how many bytes bodies leave free on their volume. It is called before the first request.
+func (p *Proxy) SetSpoolFloor(n uint64) { p.spool.floor = n }

@@ -382,3 +382,30 @@ func TestClientThatTakesNothingOfALongAnswerIsCutOff(t *testing.T) {
 		t.Errorf("33 was recorded as %+v; want admitted, since the proxy read the answer to its end", d[1])
 	}
 }
+
+func TestSlowReaderHasOneStallForAllOfTheAnswer(t *testing.T) {
+	const size = 32 << 20
+	r := newRig(t, longAnswer(t, size), defaultYAML)
+	r.proxy.SetStall(300 * time.Millisecond)
+	c := r.dial()
+	c.say("POST /a HTTP/1.1\r\nHost: x\r\nFencing-Token: 33\r\nContent-Length: 0\r\n\r\n")
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() { // ends when the connection is cut, or when the test ends
+		defer close(done)
+		buf := make([]byte, 16<<10)
+		for tick := time.NewTicker(20 * time.Millisecond); ; { // always some, and never enough
+			select {
+			case <-tick.C:
+				if _, err := c.Read(buf); err != nil {
+					return
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	eventually(t, "the gate is free", func() bool { return r.gate.Stats().InFlight == 0 && len(r.proxy.Decisions().Last()) == 1 })
+	close(stop)
+	<-done
+}

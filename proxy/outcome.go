@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
 	"github.com/fenceproxy/fenceproxy/proxy/leg"
@@ -112,6 +113,9 @@ type answer struct {
 	from io.ReadCloser
 	done func()
 
+	taken time.Duration // how long the client took for what it was given so far
+	given time.Time     // when it was last given something; by the one goroutine that reads
+
 	mu sync.Mutex // guards the fields below: the server may close while a read is under way
 	// +checklocks:mu
 	ended bool // the end of the answer, or its break, was seen
@@ -119,13 +123,17 @@ type answer struct {
 	closed bool
 }
 
-// Read returns the upstream's bytes as they come. Between two reads the client takes what it was given; it must not stall, since the
-// gate waits for the end of the answer.
+// Read returns the upstream's bytes as they come. Between two reads the client takes what it was given. The gate waits for the end of the
+// answer, so for all of it together the client has no more time than for one stall.
 func (a *answer) Read(p []byte) (int, error) {
+	if !a.given.IsZero() {
+		a.taken += time.Since(a.given)
+	}
 	n, err := a.from.Read(p)
 	if n > 0 {
-		a.o.x.writeDeadline(a.o.x.p.stall)
+		a.o.x.writeDeadline(max(a.o.x.p.stall-a.taken, time.Nanosecond))
 	}
+	a.given = time.Now()
 	if err != nil {
 		a.end(err)
 	}

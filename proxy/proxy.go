@@ -23,10 +23,12 @@ import (
 type Config struct {
 	Upstream policies.Upstream // where to forward
 	Spool    policies.Spool    // where bodies wait
-	Policies *policies.Set     // replaced with [Proxy.SetPolicies]
-	Gate     *gate.Gate
-	Logger   *slog.Logger // nil: nothing is logged
-	Metrics  *Metrics     // nil: nothing is counted
+	// SpoolFloor is how many bytes bodies leave free on the volume of Spool.Dir. Keep it above what the token store needs.
+	SpoolFloor uint64
+	Policies   *policies.Set // replaced with [Proxy.SetPolicies]
+	Gate       *gate.Gate
+	Logger     *slog.Logger // nil: nothing is logged
+	Metrics    *Metrics     // nil: nothing is counted
 }
 
 // Proxy forwards requests to one upstream and fences writes on the way. It is safe for concurrent use.
@@ -56,7 +58,7 @@ func New(c Config) (*Proxy, error) {
 		c.Metrics = NewMetrics(nil)
 	}
 	p := &Proxy{
-		gate: c.Gate, upstream: up, spool: newSpooler(c.Spool), log: c.Logger, metrics: c.Metrics,
+		gate: c.Gate, upstream: up, spool: newSpooler(c.Spool, c.SpoolFloor), log: c.Logger, metrics: c.Metrics,
 		decisions: newDecisions(), stall: clientStall,
 	}
 	p.policies.Store(c.Policies)

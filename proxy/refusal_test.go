@@ -273,3 +273,17 @@ unmatched_writes: fence
 		}
 	}
 }
+
+func TestConnectionMustNotNameAPrecondition(t *testing.T) {
+	store := newPlainStore()
+	r := newRigWith(t, store, defaultYAML)
+	for _, name := range []string{"If-Match", "if-none-match", "If", "Authorization", "Content-Encoding"} {
+		got := r.must("PUT", "/a", "x", "Fencing-Token", "1", "Connection", "keep-alive, "+name, name, "y")
+		if p := refused(t, got, 400, "refused"); p.Forwarded != "no" {
+			t.Errorf("Connection: %s = %v; want it refused", name, got)
+		}
+	}
+	if n := len(store.applied()); n != 0 {
+		t.Errorf("the store applied %d writes; want none", n)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy/leg"
+	"github.com/fenceproxy/fenceproxy/tokenstore"
 )
 
 // spooler takes bodies in before the gate is asked, in memory while they are small and there is room, else in files that have no name
@@ -19,6 +20,7 @@ type spooler struct {
 	budget int64 // bytes that all bodies together may keep in memory
 	max    int64 // longest body taken at all
 	dir    string
+	floor  uint64 // bytes that stay free on the volume of dir
 	used   atomic.Int64
 	wrap   func(io.Writer) io.Writer // if set, comes between a body and its file; for tests
 }
@@ -26,8 +28,12 @@ type spooler struct {
 // bodiesInMemory bounds the memory that spooled bodies share, in bodies of the largest size kept there.
 const bodiesInMemory = 64
 
-func newSpooler(c policies.Spool) *spooler {
-	return &spooler{memory: c.Memory, budget: c.Memory * bodiesInMemory, max: c.Max, dir: c.Dir}
+func newSpooler(c policies.Spool, floor uint64) *spooler {
+	dir := c.Dir
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	return &spooler{memory: c.Memory, budget: c.Memory * bodiesInMemory, max: c.Max, dir: dir, floor: floor}
 }
 
 // errTooLarge is returned for a body above spool.max.
@@ -135,7 +141,7 @@ func (s *spooler) toFile(r io.Reader) (_ *spooled, err error) {
 	if s.max > 0 {
 		limited = io.LimitReader(r, s.max+1)
 	}
-	w := &fileWriter{w: f}
+	w := &fileWriter{w: f, room: s.room}
 	if s.wrap != nil {
 		w.w = s.wrap(f)
 	}
@@ -151,13 +157,36 @@ func (s *spooler) toFile(r io.Reader) (_ *spooled, err error) {
 	return &spooled{s: s, file: f, size: n}, nil
 }
 
+// room returns an error when the volume has too little space for another spoolLook bytes: bodies must not take the room that marks need.
+func (s *spooler) room() error {
+	if s.floor == 0 {
+		return nil
+	}
+	free, err := tokenstore.FreeSpace(s.dir)
+	if err == nil && free < s.floor+spoolLook {
+		err = syscall.ENOSPC
+	}
+	return err
+}
+
+// spoolLook is how much of a body is written between two looks at the free space.
+const spoolLook = 4 << 20
+
 // fileWriter tells errors of the disk from those of the client.
 type fileWriter struct {
-	w   io.Writer
-	err error
+	w      io.Writer
+	room   func() error
+	looked int // bytes written since the last look at the free space
+	err    error
 }
 
 func (w *fileWriter) Write(p []byte) (int, error) {
+	if w.looked -= len(p); w.looked < 0 {
+		if w.err = w.room(); w.err != nil {
+			return 0, w.err
+		}
+		w.looked = spoolLook
+	}
 	n, err := w.w.Write(p)
 	w.err = err
 	return n, err

@@ -156,6 +156,7 @@ func (u *upstream) send(req *http.Request, x *exchange, b *body, detach bool) (*
 	}
 	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.Got1xxResponse != nil {
 		r.Informational = func(status int, h http.Header) {
+			h.Del(statusHeader)                                       // that word is the proxy's
 			_ = trace.Got1xxResponse(status, textproto.MIMEHeader(h)) // the client may be gone
 		}
 	}

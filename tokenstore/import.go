@@ -125,8 +125,9 @@ func (s *Store) importVerified(r io.Reader, merge func([]fencing.ResourceMark) (
 // merge advances the marks of one chunk and returns how many rose.
 func (s *Store) merge(ms []fencing.ResourceMark) (raised int, err error) {
 	o := &op{entries: len(ms)}
-	for _, m := range ms {
+	for i, m := range ms {
 		o.bytes += markBytes(m.Resource, m.Mark)
+		ms[i].Mark.Draining = m.Mark.Draining || s.unclean // see Set
 	}
 	o.stage = func(b *batch) error {
 		for _, m := range ms {

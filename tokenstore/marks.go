@@ -160,12 +160,16 @@ func (s *Store) Restore(r fencing.Resource, from fencing.Token, to *fencing.Mark
 // Set gives r the mark m, whatever it had, and returns once that is durable. It is for operators: it may lower a mark, and lets
 // writes through that the fence has refused until then. It is also the way out for a record that cannot be read. It leaves a line in
 // the log if the mark was lowered.
+//
+// After an unclean stop the mark is Draining, whatever m says: writes of the last run may still land after one that carries the
+// very token which is set here.
 func (s *Store) Set(r fencing.Resource, m fencing.Mark) error {
 	if err := r.Check(); err != nil {
 		return fmt.Errorf("set mark of %q: %w", r, err)
 	}
 	var was cached
 	var bad error
+	m.Draining = m.Draining || s.unclean
 	o := &op{entries: 1, bytes: markBytes(r, m)}
 	o.stage = func(b *batch) error {
 		e, err := b.markEntry(r)

@@ -63,6 +63,7 @@ func (m *model) Set(t *rapid.T) {
 	if err := m.s.Set(r, mark); err != nil {
 		t.Fatal(err)
 	}
+	mark.Draining = mark.Draining || m.s.UncleanStop()
 	m.marks[r] = mark
 }
 
@@ -126,6 +127,7 @@ func (m *model) Import(t *rapid.T) {
 		t.Fatal(err)
 	}
 	for r, mark := range m.savedAs {
+		mark.Draining = mark.Draining || m.s.UncleanStop()
 		m.raise(r, mark)
 	}
 }

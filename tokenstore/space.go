@@ -32,7 +32,7 @@ func newSpaceGuard(dir string, o Options) *spaceGuard {
 		every:   cmp.Or(o.hooks.spaceEvery, spaceInterval),
 	}
 	if g.free == nil {
-		g.free = func() (uint64, error) { return freeSpace(dir) }
+		g.free = func() (uint64, error) { return FreeSpace(dir) }
 	}
 	return g
 }
@@ -60,8 +60,8 @@ func (g *spaceGuard) look(reserve uint64) error {
 	return nil
 }
 
-// freeSpace returns the bytes that an unprivileged process may still write on dir's volume.
-func freeSpace(dir string) (uint64, error) {
+// FreeSpace returns the bytes that an unprivileged process may still write on dir's volume.
+func FreeSpace(dir string) (uint64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, err

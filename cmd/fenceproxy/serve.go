@@ -83,6 +83,7 @@ type sidecar struct {
 	cfg             *policies.Config
 	reload          func() (*policies.Config, error)
 	acceptKeyChange bool
+	hold            time.Duration // the longest that a write of this run, or of the last if that ended uncleanly, is held in doubt
 	shutdown        time.Duration // longest wait for writes in flight
 	lockWait        time.Duration // longest wait for the token store to be free
 	log             *slog.Logger
@@ -167,7 +168,8 @@ func (s *sidecar) build() (*proxy.Metrics, error) {
 	metrics := proxy.NewMetrics(s.gate)
 	timed.observe = metrics.Advance.Observe
 	s.proxy, err = proxy.New(proxy.Config{
-		Upstream: s.cfg.Upstream, Spool: s.cfg.Spool, Policies: s.cfg.Policies, Gate: s.gate, Logger: s.log, Metrics: metrics,
+		Upstream: s.cfg.Upstream, Spool: s.cfg.Spool, SpoolFloor: 2 * uint64(s.cfg.TokenStore.MinFree),
+		Policies: s.cfg.Policies, Gate: s.gate, Logger: s.log, Metrics: metrics,
 	})
 	return metrics, err
 }

@@ -57,6 +57,7 @@ func storeError(dir string, err error) error {
 // Names of what the proxy keeps beside the marks.
 const (
 	metaPolicy = "p/" // + policy name: its key fingerprint
+	metaSample = "s/" // + policy name: a request and its keys
 	metaHold   = "max-in-doubt-hold"
 )
 
@@ -74,11 +75,12 @@ func (s *sidecar) recoverFor() (time.Duration, error) {
 		}
 	}
 	if !s.store.UncleanStop() {
+		s.hold = hold
 		return 0, s.noteHold(hold)
 	}
 	// Until the recovery is over, writes of the last run count too.
-	hold = max(hold, before)
-	return hold, s.noteHold(hold)
+	s.hold = max(hold, before)
+	return s.hold, s.noteHold(s.hold)
 }
 
 func (s *sidecar) noteHold(hold time.Duration) error {
@@ -102,8 +104,18 @@ func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 			changed[name] = old
 		}
 	}
-	if len(changed) > 0 && s.store.Stats().Marks > 0 {
+	moved, err := s.movedKeys(set)
+	if err != nil {
+		return err
+	}
+	if len(changed)+len(moved) > 0 && s.store.Stats().Marks > 0 {
 		var list strings.Builder
+		for _, m := range moved {
+			if accept {
+				s.log.Warn("requests get other resource keys, and their marks begin anew: --accept-key-change", "request", m.request, "was", m.was, "now", m.now)
+			}
+			fmt.Fprintf(&list, "\nrequests such as %s\n  was: resource %s\n  now: resource %s", m.request, m.was, m.now)
+		}
 		for _, name := range slices.Sorted(maps.Keys(changed)) {
 			was, now := keyDifference(changed[name], prints[name])
 			if accept {
@@ -112,8 +124,7 @@ func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 			fmt.Fprintf(&list, "\npolicy %s\n  was: %s\n  now: %s", name, was, now)
 		}
 		if !accept {
-			return withHint(fmt.Errorf("the resource keys of %s changed, so that the marks kept so far would guard nothing and old tokens would be let in:%s",
-				count(len(changed), "policy"), list.String()),
+			return withHint(fmt.Errorf("resource keys changed, so that marks kept so far would guard nothing and old tokens would be let in:%s", list.String()),
 				"undo the change; if it is meant, stop all writers and start once with --accept-key-change")
 		}
 	}
@@ -127,7 +138,7 @@ func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 			return err
 		}
 	}
-	return nil
+	return s.noteSamples(set, len(moved) > 0)
 }
 
 // keyDifference returns the parts of two fingerprints that differ: most of what they hold is what the policies have in common.
@@ -167,10 +178,12 @@ func (s *sidecar) reloadPolicies() error {
 	if err := s.checkKeys(cfg.Policies, false); err != nil {
 		return err
 	}
-	if hold := cfg.Policies.MaxInDoubtHold(); hold > s.cfg.Policies.MaxInDoubtHold() {
+	// It only grows: requests under way keep the policies with which they came.
+	if hold := cfg.Policies.MaxInDoubtHold(); hold > s.hold {
 		if err := s.noteHold(hold); err != nil {
 			return err
 		}
+		s.hold = hold
 	}
 	for _, w := range cfg.Warnings() {
 		s.log.Warn("reload", "warning", w.String())

@@ -28,7 +28,7 @@ type conn struct {
 	written   int64 // bytes handed to the network; by the one goroutine that writes, and read when that has ended
 	headLeft  int64 // bytes that the head may still have; negative: no limit
 	idleSince time.Time
-	deadline  atomic.Int64 // the one that is set, in Unix nanoseconds
+	deadline  atomic.Int64 // the one that is set, in nanoseconds since epoch; 0 for none
 	patient   atomic.Bool  // reads may take as long as they like
 }
 
@@ -57,19 +57,22 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// epoch is what spans are measured from: the difference of two times does not follow the wall clock.
+var epoch = time.Now()
+
 // progress says that bytes move: the upstream has the whole timeout again. Moving a deadline costs, so it is moved in steps.
 func (c *conn) progress() {
-	now := time.Now()
-	next := now.Add(c.client.Timeout)
-	if next.UnixNano()-c.deadline.Load() < int64(c.client.Timeout/deadlineQuantum) {
+	next := time.Since(epoch) + c.client.Timeout
+	if next-time.Duration(c.deadline.Load()) < c.client.Timeout/deadlineQuantum {
 		return
 	}
-	c.deadline.Store(next.UnixNano())
+	c.deadline.Store(int64(next))
+	at := time.Now().Add(c.client.Timeout)
 	// These fail on a dead connection, and then so does what follows.
 	if c.patient.Load() {
-		_ = c.net.SetWriteDeadline(next)
+		_ = c.net.SetWriteDeadline(at)
 	} else {
-		_ = c.net.SetDeadline(next)
+		_ = c.net.SetDeadline(at)
 	}
 }
 
@@ -109,7 +112,8 @@ func (c *conn) exchange(ctx context.Context, r *Request) (*http.Response, error)
 		c.patient.Store(true)
 		_ = c.net.SetReadDeadline(time.Time{})
 	}
-	a.reusable = !early && !resp.Close && resp.StatusCode >= 200
+	// Some stores send a body with the answer to HEAD, which would be the beginning of the next answer.
+	a.reusable = !early && !resp.Close && resp.StatusCode >= 200 && r.Method != http.MethodHead
 	if resp.Body == http.NoBody {
 		a.finish(true)
 		return resp, nil
@@ -126,7 +130,7 @@ func (c *conn) answered(err error) bool {
 	}
 	_ = c.net.SetReadDeadline(time.Now().Add(writerPatience))
 	_, perr := c.r.Peek(1)
-	c.deadline.Store(0)
+	c.deadline.Store(0) // that was another deadline
 	c.progress()
 	return perr == nil
 }

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -467,4 +469,73 @@ func BenchmarkPut(b *testing.B) {
 			}
 		})
 	})
+}
+
+func TestBytesThatNobodyAskedForAreNoAnswer(t *testing.T) {
+	forged := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nFAKE!"
+	ts := httptest.NewUnstartedServer(nil)
+	ts.StartTLS()
+	cert := ts.TLS.Certificates[0]
+	ts.Close()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, DynamicRecordSizingDisabled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	long := strings.Repeat("x", 6000)
+	go func() { // ends when the listener is closed
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the connection
+				defer c.Close()
+				r := bufio.NewReader(c)
+				for readRequest(r) != "" {
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 6000\r\n\r\n")
+					_, _ = io.WriteString(c, long+forged) // one TLS record, of which the body is a part
+				}
+			}()
+		}
+	}()
+	c := &leg.Client{
+		Dial: func(context.Context) (net.Conn, error) {
+			return tls.Dial("tcp", ln.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		},
+		Timeout: 5 * time.Second, IdleTimeout: time.Minute, MaxIdle: 10,
+	}
+	defer c.CloseIdle()
+	for i := range 5 {
+		resp, err := c.Do(context.Background(), request("GET", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Read the body in one piece, past any buffer.
+		b := make([]byte, 6000)
+		if _, err := io.ReadFull(resp.Body, b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := resp.Body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Fatalf("after the body: %v; want its end", err)
+		}
+		resp.Body.Close()
+		if string(b) != long {
+			t.Fatalf("answer %d is %.40q...; want the store's", i, b)
+		}
+	}
+}
+
+func TestConnectionOfAHeadIsNotReused(t *testing.T) {
+	u := serve(t, func(c net.Conn, next func() string) {
+		for next() != "" {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+		}
+	})
+	c := u.client(t)
+	do(t, c, request("HEAD", nil))
+	do(t, c, request("HEAD", nil))
+	if n := u.conns.Load(); n != 2 {
+		t.Errorf("%d connections; want 2: some stores send a body with HEAD", n)
+	}
 }
