@@ -43,13 +43,26 @@ func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 	x.decision = x.set.Decide(&policies.Request{
 		Method: r.Method, Target: x.target, Host: r.Host, Header: r.Header, RemoteAddr: r.RemoteAddr,
 	})
-	if x.decision.Action == policies.Reject && !x.decision.Observed {
-		x.reject(x.decision.Err)
+	if err := x.early(); err != nil {
+		x.reject(err)
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	r.Body = x.body
 	p.root.ServeHTTP(x, r)
+}
+
+// early returns an error for what need not go further: what the policies reject, and a token that is stale already. The gate judges again
+// when the body is in; here it saves the client its upload.
+func (x *exchange) early() error {
+	d := &x.decision
+	switch {
+	case d.Action == policies.Reject && !d.Observed:
+		return d.Err
+	case d.Action == policies.Fence && !d.NeedsBody && !x.observed():
+		return x.p.gate.Check(d.Resources, d.Token, d.Policy.Compare == policies.Greater)
+	}
+	return nil
 }
 
 // observed reports whether the policy only watches: what would be refused is let through and marked.

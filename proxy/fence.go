@@ -35,19 +35,13 @@ func (f fence) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // enforce admits a write and forwards it. The order of the steps is the guarantee; proxy/README.md says what breaks if two are swapped:
 //
-//  1. a stale token is refused before the body is read
+//  1. a stale token is refused before the body is read: see edge
 //  2. the body is taken in
 //  3. the gate: the mark is durable, lower writes have an outcome
 //  4. forward
 //  5. the outcome is known only when the answer was read to its end
 func (f fence) enforce(req *http.Request, x *exchange) (*http.Response, error) {
 	p, d := f.p, &x.decision
-	greater := d.Policy.Compare == policies.Greater
-	if !d.NeedsBody {
-		if err := p.gate.Check(d.Resources, d.Token, greater); err != nil {
-			return x.refuse(err), nil
-		}
-	}
 	body, err := f.takeBody(req, x, d.Policy.Stream)
 	if err != nil {
 		return x.bodyFailed(err)

@@ -65,7 +65,7 @@ func (e *refusedError) Error() string { return e.reason }
 // rejectionOf turns every error that may come up before a request is forwarded into what the client is told. An error that it does not
 // know rejects.
 func (x *exchange) rejectionOf(err error) rejection {
-	r := rejection{forwarded: "no", err: err, detail: sentence(err)}
+	r := rejection{forwarded: "no", err: err}
 	if rs := x.decision.Resources; len(rs) > 0 {
 		r.resource = rs[0]
 	}
@@ -75,6 +75,9 @@ func (x *exchange) rejectionOf(err error) rejection {
 		r.code, r.outcome = http.StatusServiceUnavailable, statusUnavailable
 		r.title = "The write could not be judged"
 		r.retry = time.Second
+	}
+	if r.detail == "" {
+		r.detail = sentence(err)
 	}
 	return r
 }
