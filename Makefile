@@ -7,10 +7,10 @@ PACKAGES = ./...
 RACE    ?= $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo -race)
 # A skipped test names what is missing. FENCEPROXY_NO_SKIP=1 turns a skip into a failure.
 
-.PHONY: help build test short lint fuzz bench e2e deps image clean
+.PHONY: help build test short lint fuzz bench smoke chaos e2e deps image clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/fenceproxy, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/fenceproxy ./cmd/fenceproxy
@@ -40,9 +40,16 @@ fuzz: ## fuzz each target for FUZZTIME (default 20s)
 		done; \
 	done
 
-bench: ## measure the gate, the token store and the proxy beside a plain reverse proxy
-	$(GO) test -run '^$$' -bench . -benchmem ./proxy/gate ./tokenstore ./policies
+bench: ## measure the parts, then the whole beside nginx, HAProxy and do-it-yourself fences (about 12 minutes)
+	$(GO) test -run '^$$' -bench . -benchmem ./proxy/gate ./proxy/leg ./tokenstore ./policies
 	$(GO) test -run '^$$' -bench . -benchtime 3s ./proxy
+	mkdir -p bin && $(GO) run ./cmd/fencebench --out bin/bench.md --svg bin/bench.svg --json bin/bench.json
+
+smoke: ## see that the benchmark runs; its numbers mean nothing
+	mkdir -p bin && $(GO) run ./cmd/fencebench --smoke $(SMOKE) --out bin/bench.md --svg bin/bench.svg --json bin/bench.json
+
+chaos: ## faults against the real binary for CHAOSTIME (default 10m); the seed is printed, CHAOS="-chaos.seed=7" replays one
+	$(GO) test $(RACE) -run 'TestChaos$$' -count=1 -v -timeout 60m ./proxy/chaos -args -chaos.for=$${CHAOSTIME:-10m} $(CHAOS)
 
 deps: ## install the real servers and clients that tests use (Debian, as root)
 	.ci/deps
