@@ -409,3 +409,15 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }
+
+func TestNearestSuggestsWhatWasProbablyMeant(t *testing.T) {
+	known := []string{"serve", "check", "explain", "marks", "health", "demo", "version", "upstream", "upstream-timeout", "dir"}
+	for got, want := range map[string]string{
+		"serv": "serve", "sevre": "serve", "upsteam": "upstream", "mark": "marks", "expla": "explain", "demos": "demo",
+		"": "", "xyz": "", "frobnicate": "",
+	} {
+		if near := policies.Nearest(got, known); near != want {
+			t.Errorf("Nearest(%q) is %q; want %q", got, near, want)
+		}
+	}
+}

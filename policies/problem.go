@@ -62,6 +62,15 @@ func sortProblems(ps []Problem) {
 
 // suggest returns "did you mean X?" for the name in known that is nearest to got, or "".
 func suggest(got string, known []string) string {
+	best := Nearest(got, known)
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %s?", best)
+}
+
+// Nearest returns the name in known that got is probably meant to be, or "". Case, and dashes for underscores, do not matter.
+func Nearest(got string, known []string) string {
 	best, bestDistance := "", 3
 	if len(got) <= 4 {
 		bestDistance = 2
@@ -79,10 +88,7 @@ func suggest(got string, known []string) string {
 			best, bestDistance = k, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("did you mean %s?", best)
+	return best
 }
 
 // distance counts the edits between a and b, a swap of neighbours being one.

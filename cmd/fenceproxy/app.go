@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/fenceproxy/fenceproxy/policies"
 )
 
 // newApp returns the command line. It writes only to the writers that it is given and never ends the process.
@@ -82,7 +84,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		known = append(known, f.Names()[0])
 	}
 	err = usagef("there is no flag --%s", unknown)
-	if near := nearest(unknown, known); near != "" {
+	if near := policies.Nearest(unknown, known); near != "" {
 		see = fmt.Sprintf("did you mean --%s? %s", near, "S"+see[1:])
 	}
 	return withHint(err, see)
@@ -100,7 +102,7 @@ func unknownCommand(commands []*cli.Command, of, name string) error {
 		}
 	}
 	hint := "the commands are " + strings.Join(names, ", ")
-	if near := nearest(name, names); near != "" {
+	if near := policies.Nearest(name, names); near != "" {
 		hint = fmt.Sprintf("did you mean %q? The commands are %s", of+" "+near, strings.Join(names, ", "))
 	}
 	return withHint(usagef("there is no command %q", of+" "+name), hint)
