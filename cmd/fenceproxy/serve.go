@@ -96,8 +96,8 @@ type sidecar struct {
 	stopping atomic.Bool
 }
 
-// gcPercent trades memory for time: the heap of a proxy is small, and collecting it often costs a tenth of its speed.
-const gcPercent = 400
+// gcPercent trades memory for time: the heap of a proxy is small, and collecting it often costs speed.
+const gcPercent = 200
 
 // run serves until ctx ends or the process is told to stop.
 func (s *sidecar) run(ctx context.Context) (err error) {
