@@ -103,7 +103,10 @@ const gcPercent = 200
 func (s *sidecar) run(ctx context.Context) (err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	defer signal.Stop(signals)
+	defer func() {
+		signal.Ignore(syscall.SIGHUP) // a reload that comes too late must not make a failure of an orderly stop
+		signal.Stop(signals)
+	}()
 	token, err := adminToken(s.cfg.Admin.TokenFile)
 	if err != nil {
 		return err
