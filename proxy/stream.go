@@ -157,8 +157,9 @@ func (l *call) failure(ctx context.Context, sent bool, err error) *leg.Error {
 // calledAnswer is the answer to a call. The upstream's clock runs while it is read.
 type calledAnswer struct {
 	io.ReadCloser
-	ctx context.Context
-	l   *call
+	ctx   context.Context
+	l     *call
+	ended bool // its end was seen: the connection may serve another request by now
 }
 
 func (a *calledAnswer) Read(p []byte) (int, error) {
@@ -167,7 +168,10 @@ func (a *calledAnswer) Read(p []byte) (int, error) {
 	a.l.pause()
 	switch {
 	case errors.Is(err, io.EOF):
-		a.l.cutBody()
+		if !a.ended {
+			a.ended = true
+			a.l.cutBody()
+		}
 	case err != nil:
 		err = a.l.failure(a.ctx, true, err)
 	}
