@@ -1,178 +1,136 @@
 package policies
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
+	"mime"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
-// MaxBodyKeyBytes is the size of the largest body from which a resource key is read.
+// MaxBodyKeyBytes is the size of the largest body from which a resource template reads.
 const MaxBodyKeyBytes = 1 << 20
 
-const maxBodyDepth = 256
+// MaxBody is how many bytes of its body [Decision.ResolveBody] looks at, at most.
+func (d *Decision) MaxBody() int {
+	if d.targets != nil {
+		return dialect.MaxBody
+	}
+	return MaxBodyKeyBytes
+}
 
-// ResolveBody fills d.Resources from the JSON body of a request whose decision has NeedsBody. A field that is missing, empty,
-// doubled or neither a string nor a whole number is a [*BodyError], never an empty or a guessed key. It does nothing where
-// NeedsBody is false.
+// ResolveBody fills d.Resources from the body of a request whose decision has NeedsBody. A field that is missing, empty, doubled or
+// neither a string nor a whole number is a [*BodyError], never an empty or a guessed key; more resources than the policy's max_batch are a
+// [*BatchError]. It does nothing where NeedsBody is false.
 func (d *Decision) ResolveBody(body []byte) error {
 	if !d.NeedsBody {
 		return nil
 	}
-	bad := func(field, reason string) error {
-		return &BodyError{Policy: d.Policy.Name, Field: field, Reason: reason}
-	}
-	switch {
-	case len(body) > MaxBodyKeyBytes:
-		return bad("", fmt.Sprintf("it is larger than %d bytes", MaxBodyKeyBytes))
-	case len(bytes.TrimSpace(body)) == 0:
-		return bad("", "it is empty")
-	case !utf8.Valid(body) || !json.Valid(body):
-		return bad("", "it is not valid JSON in UTF-8")
+	if len(body) > d.MaxBody() {
+		return &BatchError{Policy: d.Policy.Name, Reason: fmt.Sprintf("its resources are named in the body, and that is larger than %d bytes", d.MaxBody())}
 	}
 	resources := append([]fencing.Resource(nil), d.known...)
 	for _, wait := range d.pending {
-		var key []byte
-		for _, pt := range wait {
-			if pt.kind != partBody {
-				key = append(key, pt.text...)
-				continue
-			}
-			w := bodyWalk{dec: json.NewDecoder(bytes.NewReader(body))}
-			w.dec.UseNumber()
-			value, reason := w.find(pt.field)
-			if reason != "" {
-				return bad("body."+strings.Join(pt.field, "."), reason)
-			}
-			key = appendEscaped(key, value)
+		keys, err := d.pendingKeys(wait, body)
+		if err != nil {
+			return err
 		}
-		r := fencing.Resource(key)
-		if err := r.Check(); err != nil {
-			return bad("", "the key that it gives is unusable: "+err.Error())
-		}
-		resources = append(resources, r)
+		resources = append(resources, keys...)
 	}
-	d.Resources, d.NeedsBody = sorted(resources), false
+	if d.targets != nil {
+		keys, err := d.targets(body)
+		if err != nil {
+			return err
+		}
+		resources = append(resources, keys...)
+	}
+	resources = sorted(resources)
+	if most := d.Policy.MaxBatch; len(resources) > most {
+		return &BatchError{Policy: d.Policy.Name, Reason: fmt.Sprintf("it names %d resources, and max_batch allows %d", len(resources), most)}
+	}
+	d.Resources, d.NeedsBody = resources, false
 	return nil
 }
 
-// bodyWalk reads one valid JSON document token by token.
-type bodyWalk struct {
-	dec   *json.Decoder
-	depth int
-}
-
-// find returns the text of the field, or a clause that says why there is none. It reads on to the end of each object on the way,
-// since a second key of the same name further down would be the one that most parsers take.
-func (w *bodyWalk) find(field []string) (value, reason string) {
-	tok, err := w.dec.Token()
-	if err != nil {
-		return "", "it is not valid JSON"
-	}
-	if len(field) == 0 {
-		return scalar(tok)
-	}
-	if tok != json.Delim('{') {
-		return "", "it is not there: " + kindOf(tok) + " stands where an object is expected"
-	}
-	if w.depth++; w.depth > maxBodyDepth {
-		return "", "the body is nested too deeply"
-	}
-	reason = "it is missing"
-	found := 0
-	for w.dec.More() {
-		name, err := w.dec.Token()
-		if err != nil {
-			return "", "it is not valid JSON"
-		}
-		key, _ := name.(string)
-		if !strings.EqualFold(key, field[0]) {
-			if r := w.skip(); r != "" {
-				return "", r
+// pendingKeys returns the keys of one template: one, or as many as the list in the body has elements.
+func (d *Decision) pendingKeys(wait pending, body []byte) ([]fencing.Resource, error) {
+	keys := []string{""}
+	for _, pt := range wait {
+		if pt.kind != partBody {
+			for i := range keys {
+				keys[i] += pt.text
 			}
 			continue
 		}
-		// Many parsers match names whatever their case, so "ID" beside "id" is a doubled name too.
-		if found++; found > 1 {
-			return "", fmt.Sprintf("the name %q is given twice, and parsers differ on which one counts", field[0])
+		values, reason := d.bodyValues(pt.field, body)
+		if reason != "" {
+			return nil, &BodyError{Policy: d.Policy.Name, Field: fieldText(pt.field), Reason: reason}
 		}
-		if key != field[0] {
-			reason = fmt.Sprintf("it is missing: %q is another name", clip(key))
-			if r := w.skip(); r != "" {
-				return "", r
+		if len(values)*len(keys) > d.Policy.MaxBatch && len(values) > 1 {
+			return nil, &BatchError{Policy: d.Policy.Name, Reason: fmt.Sprintf("its body names %d resources, and max_batch allows %d", len(values), d.Policy.MaxBatch)}
+		}
+		grown := make([]string, 0, len(keys)*len(values))
+		for _, key := range keys {
+			for _, v := range values {
+				grown = append(grown, string(appendEscaped([]byte(key), v)))
 			}
-			continue
 		}
-		depth := w.depth
-		if value, reason = w.find(field[1:]); reason != "" {
-			return "", reason
+		keys = grown
+	}
+	out := make([]fencing.Resource, len(keys))
+	for i, key := range keys {
+		out[i] = fencing.Resource(key)
+		if err := out[i].Check(); err != nil {
+			return nil, &BodyError{Policy: d.Policy.Name, Reason: "the key that it gives is unusable: " + err.Error()}
 		}
-		w.depth = depth
 	}
-	if _, err := w.dec.Token(); err != nil {
-		return "", "it is not valid JSON"
-	}
-	if reason != "" {
-		return "", reason
-	}
-	return value, ""
+	return out, nil
 }
 
-// skip reads one value of any kind.
-func (w *bodyWalk) skip() (reason string) {
-	for level := 0; ; {
-		tok, err := w.dec.Token()
-		if err != nil {
-			return "it is not valid JSON"
-		}
-		switch tok {
-		case json.Delim('{'), json.Delim('['):
-			level++
-		case json.Delim('}'), json.Delim(']'):
-			level--
-		}
-		if w.depth+level > maxBodyDepth {
-			return "the body is nested too deeply"
-		}
-		if level == 0 {
-			return ""
-		}
+// bodyValues reads a field. The operations of a JSON Patch name what they change as path, and what they move as from.
+func (d *Decision) bodyValues(field []string, body []byte) ([]string, string) {
+	if d.jsonPatch && strings.Join(field, ".") == "[].path" {
+		return dialect.JSONPatchPaths(body)
 	}
+	return dialect.JSONStrings(body, field)
 }
 
-func scalar(tok json.Token) (value, reason string) {
-	switch v := tok.(type) {
-	case string:
-		if v == "" {
-			return "", "it is an empty string"
+// isJSONPatch reports whether the body is a JSON Patch (RFC 6902).
+func isJSONPatch(r *Request) bool {
+	for _, v := range r.Header["Content-Type"] {
+		if kind, _, err := mime.ParseMediaType(v); err == nil && kind == "application/json-patch+json" {
+			return true
 		}
-		return v, ""
-	case json.Number:
-		digits := strings.TrimPrefix(v.String(), "-")
-		if strings.Trim(digits, "0123456789") != "" || v == "-0" {
-			return "", fmt.Sprintf("the number %s has more than one spelling; only whole numbers and strings can name a resource", clip(v.String()))
-		}
-		return v.String(), ""
 	}
-	return "", kindOf(tok) + " cannot name a resource; only strings and whole numbers can"
+	return false
 }
 
-func kindOf(tok json.Token) string {
-	switch tok.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "a boolean"
-	case string:
-		return "a string"
-	case json.Number:
-		return "a number"
+// fieldText writes a field as a template does: body.items[].id.
+func fieldText(field []string) string {
+	return "body" + strings.ReplaceAll("."+strings.Join(field, "."), ".[]", "[]")
+}
+
+// parseField reads what stands after body in a placeholder: ".order.id", ".items[].id" or "[].id". It returns nil if that is no field.
+func parseField(text string) []string {
+	if !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "[].") {
+		return nil
 	}
-	if tok == json.Delim('[') {
-		return "a list"
+	field := strings.Split(strings.TrimPrefix(strings.ReplaceAll(text, "[]", ".[]"), "."), ".")
+	lists := 0
+	for i, part := range field {
+		switch {
+		case part == "[]":
+			lists++
+		case part == "" || strings.ContainsAny(part, "[]"):
+			return nil
+		}
+		if part == "[]" && i > 0 && field[i-1] == "[]" {
+			return nil
+		}
 	}
-	return "an object"
+	if lists > 1 {
+		return nil
+	}
+	return field
 }

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 )
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
@@ -21,7 +23,7 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 		unmatched = unmatchedWrites(override)
 	}
 	ids := intern{}
-	set := &Set{unmatched: unmatched, identity: ids.of(base.identity)}
+	set := &Set{unmatched: unmatched, identity: ids.of(base.identity), dialect: base.dialect}
 	var places []section
 	if v, ok := root.keys["policies"]; ok {
 		items := v.items(false)
@@ -49,6 +51,11 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 		set.all = append(set.all, set.builtin)
 	}
 	set.fencesReads = slices.ContainsFunc(set.policies, func(p *Policy) bool { return slices.ContainsFunc(p.methods, Safe) })
+	set.honours = base.honours || slices.ContainsFunc(set.all, func(p *Policy) bool { return p.honours })
+	set.strips = slices.ContainsFunc(set.all, func(p *Policy) bool {
+		return slices.ContainsFunc(p.places, func(pl place) bool { return pl.strip })
+	})
+	set.plain = !readsDestination(base.dialect) && !slices.ContainsFunc(set.all, func(p *Policy) bool { return readsDestination(p.Dialect) })
 	set.enforces = slices.ContainsFunc(set.all, func(p *Policy) bool { return p.Mode == Enforce })
 	checkNames(places, set.policies)
 	if len(l.problems) == 0 {
@@ -57,12 +64,15 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 	return set
 }
 
+func readsDestination(n dialect.Name) bool { return n == dialect.WebDAV || n == dialect.CouchDB }
+
 func builtinPolicy(base settings, ids intern) *Policy {
 	p := &Policy{Name: UnmatchedName}
 	base.fill(p, ids)
 	p.pattern, _ = compilePattern("/", p.identity)
 	t, _, _ := compileTemplate("{path}", p.pattern)
 	p.templates = []template{t}
+	p.tree = p.hierarchical()
 	return p
 }
 
@@ -88,6 +98,11 @@ func (l *loader) decodePolicy(s section, base settings, ids intern) *Policy {
 		p.decodeResource(s.at("resource"))
 	} else {
 		s.at("resource").errorf("write a template: \"rides/{id}\"", "the policy does not name the resource that its tokens guard")
+	}
+	p.tree = p.hierarchical()
+	if p.subtree && !p.tree && s.has("collections") && p.pattern != nil && len(p.templates) > 0 {
+		s.at("collections").errorf("end the template with the rest of the path: resource: \"{path}\", or \"dav/{rest}\" for the path \"/dav/{rest...}\"",
+			"subtree needs keys that lie beneath each other as the paths do, and %s does not make such", strings.Join(p.Resource(), ", "))
 	}
 	if p.Stream && p.ReadsBody() {
 		s.at("request_body").errorf("use request_body: spool", "stream does not go with a resource that is read from the body (%s)", strings.Join(p.Resource(), ", "))

@@ -2,6 +2,8 @@ package policies
 
 import (
 	"strings"
+
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 )
 
 // verdict is whether a request meets a condition. maybe: two readers of the request would disagree.
@@ -65,7 +67,7 @@ func (c *conditions) meets(e *evaluation) verdict {
 	}
 	for _, q := range c.query {
 		some, all := false, true
-		ok := queryPairs(e.query, func(name, value string) bool {
+		ok := dialect.EachParameter(e.query, func(name, value string) bool {
 			if name == q.name {
 				ok := q.value == "*" || value == q.value
 				some, all = some || ok, all && ok

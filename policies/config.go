@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 )
 
 // Config is the whole configuration: the file, the defaults and the overrides. It is not changed once loaded.
@@ -359,6 +361,9 @@ func (c *Config) crossCheck(root section) {
 	}
 	if c.Upstream.URL != nil && c.Upstream.Socket == "" && busy(c.Listen.Address, c.Upstream.URL.Host) {
 		root.at("upstream").errorf("", "the upstream is the proxy itself, %s", c.Listen.Address)
+	}
+	if c.Policies != nil && !c.Upstream.PreserveHost && c.Policies.speaks(dialect.WebDAV) {
+		root.at("upstream").warnf("set preserve_host: true", "WebDAV stores compare the host of Destination with Host, which preserve_host: false changes: MOVE and COPY will fail")
 	}
 	if c.Policies != nil && root.has("spool") && c.Policies.allStream() {
 		root.at("spool").warnf("", "it has no effect: every policy streams (request_body: stream)")

@@ -1,10 +1,12 @@
 package policies
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
@@ -37,24 +39,43 @@ type Decision struct {
 	Token       fencing.Token
 	TokenText   string // as the client wrote it
 	TokenSource string // "header Fencing-Token"
-	// NeedsBody says that a resource template reads the JSON body: take the body in and call ResolveBody.
+	// NeedsBody says that resources are named in the body: take the body in and call ResolveBody.
 	NeedsBody bool
 	Resources []fencing.Resource // sorted, without doubles; empty while NeedsBody; of a Reject, for information
-	Unfenced  string             // why a write passes unfenced; empty for reads
+	// Under are the tree keys of the collections that the write lies in, Trees the collections that it changes with everything beneath.
+	Under []fencing.Resource
+	Trees []Tree
+	// Upload is the step of a multipart upload that the request is, or nil.
+	Upload   *Upload
+	Unfenced string // why a write passes unfenced; empty for reads
 	// Observed says that a Reject comes from a policy that only observes, so the request is forwarded and counted. It is false
 	// where another reading of an ambiguous path belongs to a policy that enforces.
 	Observed bool
+	// Forward is what is sent in the place of the request's own target and user name: see [Forward].
+	Forward *Forward
 
-	known   []fencing.Resource // keys that need no body
-	pending []pending
+	known     []fencing.Resource // keys that need no body
+	pending   []pending
+	targets   func(body []byte) ([]fencing.Resource, error) // what the dialect reads from the body
+	jsonPatch bool
 }
 
-// evaluation is the state of one decision.
+// evaluation is the state of one decision about one path.
 type evaluation struct {
-	r     *Request
-	raw   string // path as on the request line
-	query string
-	loose [][]string // lenient readings, made when first needed
+	r      *Request
+	method string
+	raw    string // path as on the request line
+	query  string
+	second bool       // the path is not that of the request line, so the request's method says nothing about it
+	loose  [][]string // lenient readings, made when first needed
+}
+
+// takes reports whether p is about such requests.
+func (e *evaluation) takes(p *Policy) bool {
+	if e.second {
+		return p.methods == nil || slices.ContainsFunc(p.methods, func(m string) bool { return !Safe(m) })
+	}
+	return p.takes(e.method)
 }
 
 // mayMatch reports whether any reading of the path belongs to p. A path too long to be read in every way might belong to any.
@@ -65,7 +86,13 @@ func (e *evaluation) mayMatch(p *Policy) bool {
 	if e.loose == nil {
 		e.loose = readings(e.raw)
 	}
-	return slices.ContainsFunc(e.loose, p.pattern.matchLoose)
+	if slices.ContainsFunc(e.loose, p.pattern.matchLoose) {
+		return true
+	}
+	if bucket, _ := p.identity.bucket(hostName(e.r.Host)); bucket != "" {
+		return slices.ContainsFunc(readings("/"+bucket+e.raw), p.pattern.matchLoose)
+	}
+	return false
 }
 
 // Decide says which policy covers a request, which resources it touches and which token it carries. It does no I/O, keeps no
@@ -73,103 +100,210 @@ func (e *evaluation) mayMatch(p *Policy) bool {
 //
 // The policies are tried in file order. Each reads the path under its own identity options; where that reading is ambiguous and
 // any store might take the path for one that the policy covers, the request is rejected rather than handed on to a later policy.
+// The dialect of the policy then says what else the request changes; each further target goes through the policies in the same way.
 func (s *Set) Decide(r *Request) Decision {
 	raw, query, _ := strings.Cut(r.Target, "?")
-	if reason := override(r.Header, query); reason != "" {
+	asked, reason := override(r.Header, query)
+	if reason != "" && (!s.honours || asked == "") {
 		return Decision{Action: Reject, Err: &RefusedError{Reason: reason}}
 	}
-	safe := Safe(r.Method)
+	safe := Safe(r.Method) && (asked == "" || Safe(asked))
 	if raw == "*" && r.Method == "OPTIONS" {
 		return Decision{}
 	}
 	if raw == "" || raw[0] != '/' {
 		return Decision{Action: Reject, Err: &AmbiguousError{Reason: "the target does not begin with /"}}
 	}
-	if safe && !s.fencesReads {
+	if safe && !s.fencesReads && !s.strips {
 		return Decision{}
 	}
-	if !safe && len(r.Header["Destination"]) > 0 {
+	if !safe && s.plain && len(r.Header["Destination"]) > 0 {
 		// RFC 4918 section 10.3: COPY and MOVE write to a second path.
-		return Decision{Action: Reject, Observed: !s.enforces, Err: &UnfenceableError{
-			Reason: "the header Destination names a second resource, which the http dialect does not know how to read; copy and rename with a read and a write",
-		}}
+		_, err := s.dialect.Effect(&dialect.Request{Method: r.Method, Header: r.Header})
+		return Decision{Action: Reject, Observed: !s.enforces, Err: unfenceable("", err)}
 	}
-	e := evaluation{r: r, raw: raw, query: query}
+	e := evaluation{r: r, method: r.Method, raw: raw, query: query}
+	var buf [16]string // the segments of path; not part of e, where it would move to the heap
+	p, path, d := s.find(&e, buf[:0])
+	if d != nil {
+		return *d
+	}
+	if asked != "" {
+		if p, path, d = s.overridden(&e, p, path, asked, reason); d != nil {
+			return *d
+		}
+	}
+	if p == nil && safe {
+		return s.read(&e)
+	}
+	if p != nil && p.Dialect.Plain() && len(r.Header["Destination"]) == 0 {
+		return p.plainly(&e, path)
+	}
+	return s.judge(e, p, path.clone())
+}
+
+// find returns the policy that covers the path and how that reads it; nil if there is none. A decision instead is a rejection.
+func (s *Set) find(e *evaluation, buf []string) (*Policy, canonicalPath, *Decision) {
 	var (
-		buf    [16]string    // the segments of path; not part of e, where it would move to the heap
 		id     *identity     // the one under which path and reason hold
 		path   canonicalPath // how id reads raw
 		reason string        // why it is ambiguous, or empty
 	)
 	for _, p := range s.all {
-		if !p.takes(r.Method) {
+		if !e.takes(p) {
 			continue
 		}
-		met := p.meets(&e)
+		met := p.meets(e)
 		if met == no {
 			continue
 		}
 		if id != p.identity { // equal identities share a pointer, so neighbours cost nothing
 			id = p.identity
-			path, reason = id.target(raw, query, buf[:0])
+			path, reason = id.target(e.raw, e.query, e.r.Host, buf)
 		}
 		switch {
 		case reason != "":
 			if e.mayMatch(p) {
-				return s.ambiguous(p, &e, reason)
+				d := s.ambiguous(p, e, reason)
+				return nil, path, &d
 			}
-		case !p.pattern.match(path, id.strictSlash()):
+		case !p.pattern.match(path, id.strict(path)):
 		case met == maybe:
-			return s.ambiguous(p, &e, "a header or query parameter that decides about the policy is given with two values, or in a form that stores read differently")
+			d := s.ambiguous(p, e, "a header or query parameter that decides about the policy is given with two values, or in a form that stores read differently")
+			return nil, path, &d
 		default:
-			return p.decide(&e, path)
+			return p, path, nil
 		}
 	}
-	if safe {
-		return Decision{}
+	if e.second || !Safe(e.method) {
+		if path, reason = s.identity.target(e.raw, e.query, e.r.Host, buf); reason != "" {
+			return nil, path, &Decision{Action: Reject, Err: &AmbiguousError{Reason: reason}}
+		}
 	}
-	if _, reason := s.identity.target(raw, query, buf[:0]); reason != "" {
-		return Decision{Action: Reject, Err: &AmbiguousError{Reason: reason}}
-	}
-	if s.unmatched == unmatchedAllow {
-		return Decision{Unfenced: "unmatched_writes: allow"}
-	}
-	return Decision{Action: Reject, Err: &UnmatchedError{Method: r.Method, Path: raw}}
+	return nil, path, nil
 }
 
-// decide is the part of a decision that comes after the policy is known.
-func (p *Policy) decide(e *evaluation, path canonicalPath) Decision {
-	d := Decision{Policy: p}
+// overridden returns the policy of a request that asks for another method than its own. One policy has to cover both methods, or the store
+// that follows and the one that does not would write to different resources; and it has to say that its store follows.
+func (s *Set) overridden(e *evaluation, p *Policy, path canonicalPath, asked, reason string) (*Policy, canonicalPath, *Decision) {
+	second := evaluation{r: e.r, method: asked, raw: e.raw, query: e.query, loose: e.loose}
+	q, other, d := s.find(&second, nil)
+	if d != nil {
+		return nil, path, d
+	}
+	if p == nil && Safe(e.method) {
+		p, path = q, other
+	}
+	switch {
+	case p == nil && q == nil && !s.honours, p != nil && !p.honours, q != nil && !q.honours:
+		return nil, path, &Decision{Action: Reject, Policy: p, Err: &RefusedError{Reason: reason}}
+	case p != q:
+		return nil, path, &Decision{Action: Reject, Policy: p, Err: &AmbiguousError{Policy: p.name(), Reason: reason + ", and another policy covers that method"}}
+	}
+	e.method = asked
+	return p, path, nil
+}
+
+// judge decides about a request whose policy is known; p is nil if no policy covers its path.
+func (s *Set) judge(state evaluation, p *Policy, path canonicalPath) Decision {
+	e := &state // on the heap, where the decision may need it once more when the body is there
+	speaks := s.dialect
+	if p != nil {
+		speaks = p.Dialect
+	}
+	effect, err := speaks.Effect(&dialect.Request{
+		Method: e.method, Segments: path.all(), Query: e.query, Host: e.r.Host, Header: e.r.Header,
+	})
+	if err != nil {
+		return s.unreadable(p, err)
+	}
+	if effect.Reads {
+		return s.read(e)
+	}
+	w := writing{s: s, e: e, own: p, lead: p}
+	if d := w.gather(path, &effect); d != nil {
+		return *d
+	}
+	return w.decide(&effect)
+}
+
+// plainly decides about a write to the object of its path, which is what every write of most dialects is. It is decide without all that a
+// second object needs.
+func (p *Policy) plainly(e *evaluation, path canonicalPath) Decision {
 	if p.Mode == Off {
-		d.Unfenced = "mode: off"
-		return d
+		return Decision{Policy: p, Unfenced: "mode: off"}
 	}
-	fail := func(err error) Decision {
-		out := Decision{
-			Action: Reject, Err: err, Policy: p, Observed: p.Mode == Observe,
-			Token: d.Token, TokenText: d.TokenText, TokenSource: d.TokenSource,
-		}
-		named := Decision{Policy: p}
-		if p.resources(e, path, &named) == nil { // for the answer: which resource the request speaks of
-			out.Resources, out.NeedsBody, out.known, out.pending = named.Resources, named.NeedsBody, named.known, named.pending
-		}
-		return out
-	}
+	d := Decision{Policy: p, Forward: p.strip(e)}
 	c, found, err := p.claim(e)
 	switch {
 	case err != nil:
-		return fail(err)
-	case !found && p.MissingToken == MissingAllow:
+	case found:
+		d.Token, d.TokenText, d.TokenSource = c.token, c.text, c.place
+	case p.MissingToken == MissingAllow:
 		d.Unfenced = "no token (missing_token: allow)"
 		return d
-	case !found:
-		return fail(&MissingTokenError{Policy: p.Name, Places: p.TokenPlaces()})
+	default:
+		err = p.missing()
 	}
-	d.Token, d.TokenText, d.TokenSource = c.token, c.text, c.place
-	if err := p.resources(e, path, &d); err != nil {
-		return fail(err)
+	bad := p.resources(e, path, &d)
+	if err == nil {
+		err = bad
 	}
-	d.Action = Fence
+	if err == nil {
+		d.Action = Fence
+		d.settle(e)
+		return d
+	}
+	d.Action, d.Err, d.Observed = Reject, err, p.Mode == Observe
+	if bad != nil { // the answer then names no resource
+		d.Resources, d.NeedsBody, d.pending = nil, false, nil
+	}
+	d.settle(e)
+	return d
+}
+
+// settle brings the resources into their order, or puts them aside until the body is there.
+func (d *Decision) settle(e *evaluation) {
+	if d.NeedsBody {
+		d.known, d.Resources = d.Resources, nil
+		d.jsonPatch = isJSONPatch(e.r)
+		return
+	}
+	d.tidy()
+}
+
+// unreadable rejects what a dialect makes nothing of.
+func (s *Set) unreadable(p *Policy, err error) Decision {
+	d := Decision{Action: Reject, Policy: p, Observed: !s.enforces}
+	if p != nil {
+		d.Observed = p.Mode == Observe
+	}
+	d.Err = unfenceable(p.name(), err)
+	return d
+}
+
+// unfenceable turns the refusal of a dialect into an error of this package.
+func unfenceable(policy string, err error) error {
+	if r, ok := errors.AsType[*dialect.Refusal](err); ok && r.Ambiguous {
+		return &AmbiguousError{Policy: policy, Reason: r.Reason}
+	}
+	return &UnfenceableError{Policy: policy, Reason: err.Error()}
+}
+
+// name is empty for no policy.
+func (p *Policy) name() string {
+	if p == nil {
+		return ""
+	}
+	return p.Name
+}
+
+// read lets a request by that changes nothing.
+func (s *Set) read(e *evaluation) Decision {
+	d := Decision{}
+	if s.strips {
+		d.Forward = s.stripRead(e)
+	}
 	return d
 }
 
@@ -190,9 +324,9 @@ func (s *Set) harmless(e *evaluation) bool {
 		e.loose = readings(e.raw)
 	}
 	for _, reading := range e.loose {
-		covered := s.unmatched == unmatchedAllow || Safe(e.r.Method)
+		covered := s.unmatched == unmatchedAllow || !e.second && Safe(e.method)
 		for _, p := range s.all {
-			if !p.takes(e.r.Method) || !p.pattern.matchLoose(reading) {
+			if !e.takes(p) || !p.pattern.matchLoose(reading) {
 				continue
 			}
 			met := p.meets(e)
@@ -211,10 +345,17 @@ func (s *Set) harmless(e *evaluation) bool {
 	return true
 }
 
-// override says why a request that asks for another method than its own is refused, or "". Underscores count as dashes: a store
-// behind CGI or WSGI sees no difference.
-func override(h http.Header, query string) string {
-	for name := range h {
+// override returns the method that a request asks for instead of its own, and a clause that says how it does; asked is empty where it is
+// not one method. Underscores count as dashes: a store behind CGI or WSGI sees no difference.
+func override(h http.Header, query string) (asked, reason string) {
+	take := func(method, how string) {
+		method = strings.ToUpper(strings.Trim(method, " \t"))
+		if !isToken(method) || reason != "" && method != asked || method == "CONNECT" {
+			method = ""
+		}
+		asked, reason = method, how
+	}
+	for name, values := range h {
 		switch len(name) {
 		case len("X-HTTP-Method"), len("X-Method-Override"), len("X-HTTP-Method-Override"):
 			if name[0]|0x20 != 'x' {
@@ -222,12 +363,25 @@ func override(h http.Header, query string) string {
 			}
 			switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
 			case "x-http-method", "x-method-override", "x-http-method-override":
-				return "the header " + name + " asks the store for another method than the request line does"
+				for _, v := range values {
+					take(v, "the header "+name+" asks the store for another method than the request line does")
+				}
 			}
 		}
 	}
 	if query != "" && hasMethodParameter(query) {
-		return "the query parameter _method asks the store for another method than the request line does"
+		const how = "the query parameter _method asks the store for another method than the request line does"
+		found := false
+		dialect.EachParameter(query, func(name, value string) bool {
+			if name == "_method" {
+				found = true
+				take(value, how)
+			}
+			return true
+		})
+		if !found { // a spelling that not every framework takes for it
+			asked, reason = "", how
+		}
 	}
-	return ""
+	return asked, reason
 }

@@ -72,14 +72,26 @@ func (e *RefusedError) Error() string {
 	return "the request is refused: " + e.Reason + "; send the method itself"
 }
 
-// UnfenceableError is the refusal of a write whose reach cannot be told: it names more than the resource of its path.
+// UnfenceableError is the refusal of a write whose reach cannot be told, or cannot be fenced by the policies as they are.
 type UnfenceableError struct {
+	Policy string // empty if no policy covers it
 	Reason string // a clause
 }
 
 // Error says what to do instead.
 func (e *UnfenceableError) Error() string {
 	return "the write cannot be fenced: " + e.Reason
+}
+
+// BatchError is the refusal of a write that names more resources than the policy takes in one write.
+type BatchError struct {
+	Policy string
+	Reason string // a clause: "it names 2000 resources, and max_batch allows 1000"
+}
+
+// Error says what to do instead.
+func (e *BatchError) Error() string {
+	return fmt.Sprintf("the write is too large for policy %s: %s; send it in parts", e.Policy, e.Reason)
 }
 
 // KeyError is the refusal of a request from which a resource template cannot be filled.
@@ -107,7 +119,7 @@ type BodyError struct {
 // Error names the field.
 func (e *BodyError) Error() string {
 	if e.Field == "" {
-		return fmt.Sprintf("policy %s names the resource by the JSON body, but %s", e.Policy, e.Reason)
+		return fmt.Sprintf("policy %s names its resources by the body, but %s", e.Policy, e.Reason)
 	}
 	return fmt.Sprintf("policy %s names the resource by %s of the JSON body, but %s", e.Policy, e.Field, e.Reason)
 }

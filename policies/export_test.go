@@ -2,7 +2,7 @@ package policies
 
 // CompileTemplate reports what is wrong with a template for the pattern, or "".
 func CompileTemplate(path, text string) string {
-	id := defaultIdentity()
+	id := preset("http")
 	p, reason := compilePattern(path, &id)
 	if reason != "" {
 		return reason

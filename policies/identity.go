@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 )
 
 // rule is the value of an identity option.
@@ -32,31 +34,92 @@ const (
 type identity struct {
 	dots, empties, slash, encoded, params, letters, unicode rule
 	query                                                   []string // sorted
+	hosts                                                   []string // virtual_host_base, lower case, sorted
+
+	// What no option names, since it belongs to the dialect.
+	buckets   bool // the first segment is a bucket, with or without a slash behind it
+	documents bool // the path ends at a CouchDB document: see dialect.CouchDocument
+	dosNames  bool // trailing dots and spaces, colons and short names mean other files
 }
 
-func defaultIdentity() identity {
-	return identity{dots: reject, empties: reject, slash: same, encoded: reject, params: literal, letters: sensitive, unicode: asIs}
+// presets are the identities of the dialects, for the stores that were tried: see README.md.
+func preset(n dialect.Name) identity {
+	id := identity{dots: reject, empties: reject, slash: same, encoded: reject, params: literal, letters: sensitive, unicode: asIs}
+	switch n {
+	case dialect.S3:
+		id.encoded, id.slash, id.buckets = separator, distinct, true
+	case dialect.CouchDB:
+		id.encoded, id.empties, id.documents = literal, collapse, true
+	case dialect.Servlet:
+		id.params = strip
+	case dialect.Windows:
+		id.letters, id.dosNames = fold, true
+	}
+	return id
 }
 
 // String lists the options; equal identities have equal texts.
 func (id *identity) String() string {
-	return fmt.Sprintf("dot_segments=%s empty_segments=%s trailing_slash=%s encoded_slash=%s path_params=%s case=%s unicode=%s query_identity=%s",
+	text := fmt.Sprintf("dot_segments=%s empty_segments=%s trailing_slash=%s encoded_slash=%s path_params=%s case=%s unicode=%s query_identity=%s",
 		id.dots, id.empties, id.slash, id.encoded, id.params, id.letters, id.unicode, strings.Join(id.query, ","))
+	if len(id.hosts) > 0 {
+		text += " virtual_host_base=" + strings.Join(id.hosts, ",")
+	}
+	for _, extra := range []struct {
+		on   bool
+		text string
+	}{{id.buckets, " buckets"}, {id.documents, " documents"}, {id.dosNames, " dos_names"}} {
+		if extra.on {
+			text += extra.text
+		}
+	}
+	return text
 }
 
+// strictSlash reports whether a path with a trailing slash is another one than that without.
 func (id *identity) strictSlash() bool { return id.slash == distinct }
+
+// strict is strictSlash for the path c.
+func (id *identity) strict(c canonicalPath) bool {
+	return id.slash == distinct && !(id.buckets && len(c.segments) <= 1)
+}
 
 // MaxPathLen is the length in bytes of the longest raw path that a write may have. It is more than three times the longest key,
 // so that a key made of escapes alone still fits.
 const MaxPathLen = 16 << 10
 
-// target is canonical for a whole request target.
-func (id *identity) target(path, query string, buf []string) (canonicalPath, string) {
+// target is canonical for a whole request target, and the host where that names the bucket.
+func (id *identity) target(path, query, host string, buf []string) (canonicalPath, string) {
+	if len(id.hosts) > 0 {
+		bucket, reason := id.bucket(hostName(host))
+		if reason != "" {
+			return canonicalPath{}, reason
+		}
+		if bucket != "" {
+			path = "/" + bucket + path
+		}
+	}
 	c, reason := id.canonical(path, buf)
 	if reason == "" && strings.IndexByte(query, '#') >= 0 {
 		reason = "the target holds a raw #"
 	}
 	return c, reason
+}
+
+// bucket returns the name that stands before a virtual host base, or "".
+func (id *identity) bucket(host string) (name, reason string) {
+	for _, base := range id.hosts {
+		name, found := strings.CutSuffix(host, "."+base)
+		if !found {
+			continue
+		}
+		// https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+		if len(name) < 3 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" || strings.Contains(name, "..") {
+			return "", "the host does not name a bucket"
+		}
+		return name, ""
+	}
+	return "", ""
 }
 
 // canonical decodes a raw path once, segment by segment. The reason is a clause that says why the path is ambiguous, or empty.
@@ -102,6 +165,9 @@ func (id *identity) canonical(path string, buf []string) (c canonicalPath, reaso
 		}
 	}
 	c.segments = segs
+	if id.documents {
+		c.segments, c.beyond = dialect.CouchDocument(segs)
+	}
 	if len(segs) == 0 || id.slash == same {
 		c.slash = false
 	}
@@ -170,6 +236,11 @@ func (id *identity) segment(raw string) (seg, reason string) {
 	if reason = id.dotted(seg); reason != "" {
 		return "", reason
 	}
+	if id.dosNames {
+		if reason = dosName(seg); reason != "" {
+			return "", reason
+		}
+	}
 	if id.unicode == nfcOnly && !norm.NFC.IsNormalString(seg) {
 		return "", "the path is not in Unicode normal form C"
 	}
@@ -209,6 +280,30 @@ func (id *identity) dotted(seg string) string {
 				return reason
 			}
 		}
+	}
+	return ""
+}
+
+// dosName says why Windows would open another file for a name, or that of a stream or a device of it.
+func dosName(seg string) string {
+	last := strings.TrimRight(seg, " .")
+	switch {
+	case seg == "" || seg == "." || seg == "..":
+		return ""
+	case last != seg:
+		return "the path holds a segment that ends in a dot or a space"
+	case strings.ContainsAny(seg, ":*?\"<>|"):
+		return "the path holds a character that means something else to Windows"
+	}
+	for i := strings.IndexByte(seg, '~'); i >= 0 && i+1 < len(seg); {
+		if seg[i+1] >= '0' && seg[i+1] <= '9' {
+			return "the path may be a short name (~1)"
+		}
+		next := strings.IndexByte(seg[i+1:], '~')
+		if next < 0 {
+			break
+		}
+		i += 1 + next
 	}
 	return ""
 }

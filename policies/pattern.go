@@ -34,7 +34,23 @@ type patternSegment struct {
 // canonicalPath is a path as a policy's identity reads it.
 type canonicalPath struct {
 	segments []string // decoded
+	beyond   []string // what follows a document that the path ends at
 	slash    bool     // it ended in a slash, and the identity tells the two apart
+}
+
+// clone returns the path with segments of its own. It is written so that the compiler sees that nothing of c is kept.
+func (c canonicalPath) clone() canonicalPath {
+	return canonicalPath{
+		segments: append([]string(nil), c.segments...), beyond: append([]string(nil), c.beyond...), slash: c.slash,
+	}
+}
+
+// all returns every segment, those beyond a document too.
+func (c *canonicalPath) all() []string {
+	if len(c.beyond) == 0 {
+		return c.segments
+	}
+	return append(append([]string(nil), c.segments...), c.beyond...)
 }
 
 // compilePattern returns the pattern or a clause that says what is wrong with it.

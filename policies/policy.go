@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
@@ -51,6 +52,16 @@ type Policy struct {
 	RevertOn     []int // statuses with which the store turns the caller away
 	StaleStatus  int
 	RevealMark   bool
+	Dialect      dialect.Name // in which the store speaks, and answers are given
+	MaxBatch     int          // resources that one write may name
+
+	subtree     bool   // collections: subtree
+	abortFree   bool   // abort: allow
+	uploadToken bool   // upload_token: create
+	signedToken bool   // require_signed_token
+	honours     bool   // method_override: honour
+	judge       string // policies with equal texts judge a token alike
+	tree        bool   // the keys are a hierarchy: see hierarchical
 
 	conditions
 	pattern   *pattern
@@ -137,9 +148,13 @@ type Set struct {
 	builtin     *Policy   // nil unless unmatched_writes: fence
 	all         []*Policy // policies, then builtin
 	unmatched   unmatchedWrites
-	identity    *identity // of defaults
+	identity    *identity    // of defaults
+	dialect     dialect.Name // of defaults
 	fencesReads bool
 	enforces    bool // some policy enforces
+	honours     bool // some policy honours method overrides
+	strips      bool // some policy takes the token out of requests, so reads have to be looked at
+	plain       bool // no dialect reads the header Destination
 }
 
 // Policies returns the policies of the file, in its order.
@@ -150,6 +165,13 @@ func (s *Set) Unmatched() *Policy { return s.builtin }
 
 // UnmatchedWrites is what becomes of writes that no policy covers: reject, allow or fence.
 func (s *Set) UnmatchedWrites() string { return string(s.unmatched) }
+
+// Dialect is that of the defaults, in which requests are answered that no policy covers.
+func (s *Set) Dialect() dialect.Name { return s.dialect }
+
+func (s *Set) speaks(n dialect.Name) bool {
+	return slices.ContainsFunc(s.all, func(p *Policy) bool { return p.Dialect == n && p.Mode != Off })
+}
 
 // MaxInDoubtHold is the longest time that any policy holds a write whose outcome is unknown, settle included.
 func (s *Set) MaxInDoubtHold() time.Duration {

@@ -1,39 +1,16 @@
 package policies
 
 import (
-	"net/url"
 	"strings"
-)
 
-// queryPairs calls f with each decoded name and value of a raw query until f returns false. ok is false if a pair holds a bad
-// escape, or a semicolon, which some stores take for a separator.
-func queryPairs(query string, f func(name, value string) bool) (ok bool) {
-	ok = true
-	for query != "" {
-		var pair string
-		pair, query, _ = strings.Cut(query, "&")
-		if pair == "" {
-			continue
-		}
-		rawName, rawValue, _ := strings.Cut(pair, "=")
-		name, err := url.QueryUnescape(rawName)
-		value, verr := url.QueryUnescape(rawValue)
-		if err != nil || verr != nil || strings.Contains(pair, ";") {
-			ok = false
-			continue
-		}
-		if !f(name, value) {
-			break
-		}
-	}
-	return ok
-}
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
+)
 
 // queryValue returns the value of a parameter in the form that keys use, and how often it is given. Space and plus are one
 // character there: stores differ on which of the two a raw plus is.
 func queryValue(query, name string, id *identity) (value string, n int, ok bool) {
 	want := strings.ReplaceAll(id.normal(name), " ", "+")
-	ok = queryPairs(query, func(k, v string) bool {
+	ok = dialect.EachParameter(query, func(k, v string) bool {
 		if strings.ReplaceAll(id.normal(k), " ", "+") == want {
 			n++
 			value = strings.ReplaceAll(id.normal(v), " ", "+")

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
@@ -26,9 +28,16 @@ type settings struct {
 	serial      bool
 	stream      bool
 	revertOn    []int
-	staleStatus int
+	staleStatus int // 0: that of the dialect
 	revealMark  bool
+	dialect     dialect.Name
 	identity    identity
+	subtree     bool
+	abortFree   bool
+	uploadToken bool
+	signedToken bool
+	honours     bool
+	maxBatch    int
 }
 
 func defaultSettings() settings {
@@ -37,13 +46,14 @@ func defaultSettings() settings {
 		places: []place{newPlace(placeHeader, "Fencing-Token", nil), newPlace(placeHeader, "X-Fencing-Token", nil)},
 		format: fencing.Decimal, limits: fencing.Decimal.DefaultLimits(),
 		drain: 30 * time.Second, inDoubt: 10 * time.Second,
-		revertOn: []int{401, 403}, staleStatus: 412, identity: defaultIdentity(),
+		revertOn: []int{401, 403}, dialect: dialect.HTTP, identity: preset(dialect.HTTP), maxBatch: 1000,
 	}
 }
 
 var settingKeys = []string{
 	"mode", "missing_token", "compare", "token", "drain_timeout", "in_doubt_hold", "settle", "same_token", "request_body",
-	"revert_on", "stale_status", "reveal_mark", "dialect", "identity",
+	"revert_on", "stale_status", "reveal_mark", "dialect", "identity", "collections", "abort", "upload_token", "require_signed_token",
+	"method_override", "max_batch",
 }
 
 func (o *settings) decode(s section) {
@@ -63,12 +73,54 @@ func (o *settings) decode(s section) {
 	}
 	enum(s, "request_body", &o.stream, nil, choice[bool]{"spool", false}, choice[bool]{"stream", true})
 	s.flag("reveal_mark", &o.revealMark)
-	var dialect string
-	enum(s, "dialect", &dialect, []string{"s3", "webdav", "couchdb", "servlet", "windows"}, choice[string]{"http", "http"})
+	o.decodeDialect(s)
 	o.decodeStatuses(s)
 	o.decodeToken(s)
 	o.decodeIdentity(s)
 }
+
+// decodeDialect reads the dialect, which sets the identity anew, and the keys that only one dialect has.
+func (o *settings) decodeDialect(s section) {
+	if s.has("dialect") {
+		before := o.dialect
+		var choices []choice[dialect.Name]
+		for _, n := range dialect.Names() {
+			choices = append(choices, choice[dialect.Name]{string(n), n})
+		}
+		enum(s, "dialect", &o.dialect, nil, choices...)
+		if o.dialect != before {
+			o.identity = preset(o.dialect)
+			o.subtree, o.abortFree, o.uploadToken, o.signedToken = false, false, false, false
+		}
+	}
+	only := func(key string, n dialect.Name) {
+		if s.has(key) && o.dialect != n {
+			s.at(key).errorf("", "it has no effect: it belongs to dialect: %s, and this is %s", n, o.dialect)
+		}
+	}
+	only("collections", dialect.WebDAV)
+	only("abort", dialect.S3)
+	only("upload_token", dialect.S3)
+	only("require_signed_token", dialect.S3)
+	enum(s, "collections", &o.subtree, nil, choice[bool]{"reject", false}, choice[bool]{"subtree", true})
+	enum(s, "abort", &o.abortFree, nil, choice[bool]{"fence", false}, choice[bool]{"allow", true})
+	enum(s, "upload_token", &o.uploadToken, nil, choice[bool]{"each", false}, choice[bool]{"create", true})
+	s.flag("require_signed_token", &o.signedToken)
+	enum(s, "method_override", &o.honours, nil, choice[bool]{"reject", false}, choice[bool]{"honour", true})
+	if v, ok := s.keys["max_batch"]; ok {
+		if n, ok := v.integer(); ok {
+			switch {
+			case n == 0 || n > maxBatch:
+				v.errorf("", "%d is out of range: 1 to %d resources", n, maxBatch)
+			default:
+				o.maxBatch = n
+			}
+		}
+	}
+}
+
+// maxBatch bounds max_batch: the marks of one write are made durable together.
+const maxBatch = 10000
 
 // retriedStatuses are 4xx codes that clients take for something else than a final refusal: they log in again, retry, or cache.
 var retriedStatuses = []int{401, 403, 404, 405, 408, 410, 414, 423, 425, 429}
@@ -109,17 +161,17 @@ func (o *settings) decodeToken(s section) {
 	if !s.has("token") {
 		return
 	}
-	t := s.at("token").section("header", "pattern", "query", "basic_user", "from", "format", "max", "allow_zero")
+	t := s.at("token").section("header", "pattern", "query", "basic_user", "strip", "from", "format", "max", "allow_zero")
 	switch places := decodePlaces(t); {
 	case t.has("from"):
 		places = nil
-		for _, key := range []string{"header", "pattern", "query", "basic_user"} {
+		for _, key := range []string{"header", "pattern", "query", "basic_user", "strip"} {
 			if t.has(key) {
 				t.at(key).errorf("move it into the list", "it has no effect beside from")
 			}
 		}
 		for _, item := range t.at("from").items(false) {
-			from := item.section("header", "pattern", "query", "basic_user")
+			from := item.section("header", "pattern", "query", "basic_user", "strip")
 			if len(from.keys) == 0 {
 				item.errorf("name a header, a query parameter or basic_user", "it names no place")
 			}
@@ -137,6 +189,9 @@ func (o *settings) decodeToken(s section) {
 		o.limits = o.format.DefaultLimits()
 	}
 	o.decodeLimits(t)
+	if o.dialect == dialect.S3 && slices.ContainsFunc(o.places, func(p place) bool { return p.strip }) {
+		t.errorf("leave strip out", "strip does not go with dialect: s3, where the signature covers query and headers")
+	}
 }
 
 const maxPlaces = 16
@@ -220,6 +275,19 @@ func decodePlaces(t section) []place {
 			v.errorf("leave it out", "false has no effect")
 		}
 	}
+	var cut bool
+	if t.flag("strip", &cut); cut {
+		for i := range out {
+			if out[i].kind == placeHeader {
+				t.at("strip").errorf("leave it out", "it removes a query parameter or a user name; the header %s is forwarded, or a signature would break", out[i].name)
+				break
+			}
+			out[i].strip = true
+		}
+		if len(out) == 0 {
+			t.at("strip").errorf("name the query parameter, or basic_user", "it has no effect alone")
+		}
+	}
 	switch {
 	case !t.has("pattern") || t.has("from"):
 	case len(out) > 1:
@@ -273,7 +341,8 @@ func (o *settings) decodeIdentity(s section) {
 	if !s.has("identity") {
 		return
 	}
-	t := s.at("identity").section("dot_segments", "empty_segments", "trailing_slash", "encoded_slash", "path_params", "case", "unicode", "query_identity")
+	t := s.at("identity").section("dot_segments", "empty_segments", "trailing_slash", "encoded_slash", "path_params", "case", "unicode",
+		"query_identity", "virtual_host_base")
 	for _, option := range []struct {
 		key   string
 		dst   *rule
@@ -293,9 +362,13 @@ func (o *settings) decodeIdentity(s section) {
 		}
 		enum(t, option.key, option.dst, nil, choices...)
 	}
+	o.decodeHosts(t)
 	v, ok := t.keys["query_identity"]
 	if !ok {
 		return
+	}
+	if o.dialect.Hierarchical() {
+		v.errorf("", "it does not go with dialect: %s, whose stores name what they hold by the path alone", o.dialect)
 	}
 	o.identity.query = nil
 	for _, item := range v.items(true) {
@@ -313,11 +386,49 @@ func (o *settings) decodeIdentity(s section) {
 	slices.Sort(o.identity.query)
 }
 
+// decodeHosts reads the domains below which a host names a bucket.
+func (o *settings) decodeHosts(t section) {
+	v, ok := t.keys["virtual_host_base"]
+	if !ok {
+		return
+	}
+	if o.dialect != dialect.S3 {
+		v.errorf("", "it has no effect: it belongs to dialect: s3, and this is %s", o.dialect)
+	}
+	o.identity.hosts = nil
+	for _, item := range v.items(true) {
+		name, ok := item.text()
+		name = strings.ToLower(strings.TrimSuffix(name, "."))
+		switch {
+		case !ok:
+		case name == "" || strings.ContainsAny(name, "*/:@ ") || name[0] == '.':
+			item.errorf("write a domain: s3.example.test", "%q is not a domain", clip(name))
+		case slices.Contains(o.identity.hosts, name):
+			item.errorf("", "%s is given twice", name)
+		default:
+			o.identity.hosts = append(o.identity.hosts, name)
+		}
+	}
+	slices.Sort(o.identity.hosts)
+	// The longest base decides, so that s3.a.test is not taken for a bucket of a.test.
+	slices.SortStableFunc(o.identity.hosts, func(a, b string) int { return len(b) - len(a) })
+}
+
 func (o *settings) fill(p *Policy, ids intern) {
 	p.Mode, p.MissingToken, p.Compare = o.mode, o.missing, o.compare
 	p.places, p.Format, p.Limits = o.places, o.format, o.limits
 	p.DrainTimeout, p.InDoubtHold, p.Settle = o.drain, o.inDoubt, o.settle
 	p.Serial, p.Stream = o.serial, o.stream
 	p.RevertOn, p.StaleStatus, p.RevealMark = o.revertOn, o.staleStatus, o.revealMark
+	p.Dialect, p.MaxBatch = o.dialect, o.maxBatch
+	p.subtree, p.abortFree, p.uploadToken, p.signedToken, p.honours = o.subtree, o.abortFree, o.uploadToken, o.signedToken, o.honours
+	if p.StaleStatus == 0 {
+		p.StaleStatus = 412
+		if p.Dialect == dialect.CouchDB {
+			p.StaleStatus = 409 // what its clients take for a conflict
+		}
+	}
+	p.judge = fmt.Sprint(p.TokenPlaces(), p.Format, p.Limits, p.Mode, p.Compare, p.MissingToken, p.Serial, p.DrainTimeout, p.InDoubtHold,
+		p.Settle, p.RevertOn, p.Dialect, p.subtree)
 	p.identity = ids.of(o.identity)
 }

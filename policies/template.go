@@ -86,13 +86,13 @@ func placeholder(inner string, p *pattern) (pt part, reason, hint string) {
 			return pt, "{header.Host} is always missing", "write {host}"
 		}
 		pt.kind, pt.name = partHeader, http.CanonicalHeaderKey(name)
-	case dotted && head == "body" && !slices.Contains(strings.Split(name, "."), ""):
-		pt.kind, pt.field = partBody, strings.Split(name, ".")
+	case strings.HasPrefix(inner, "body") && parseField(inner[len("body"):]) != nil:
+		pt.kind, pt.field = partBody, parseField(inner[len("body"):])
 	default:
 		if p == nil { // its pattern is broken and reported; the name cannot be checked
 			return pt, "", ""
 		}
-		known := append(p.captures(), "host", "path", "query.NAME", "header.NAME", "body.FIELD")
+		known := append(p.captures(), "host", "path", "query.NAME", "header.NAME", "body.FIELD", "body.LIST[].FIELD")
 		hint = suggest(inner, known)
 		if trimmed := strings.TrimSuffix(inner, "..."); trimmed != inner && p.index(trimmed) >= 0 {
 			hint = "write {" + trimmed + "}"
@@ -124,13 +124,15 @@ func (t *template) fingerprint(p *pattern) string {
 // pending is a resource key that waits for fields of the body: its parts are text or partBody.
 type pending []part
 
-// resources fills d.Resources, or d.pending where the templates read the body.
+// resources adds the keys of a path to d.Resources, and to d.pending those that the templates read from the body.
 func (p *Policy) resources(e *evaluation, path canonicalPath, d *Decision) error {
 	suffix, err := p.querySuffix(e)
 	if err != nil {
 		return err
 	}
-	d.Resources = make([]fencing.Resource, 0, len(p.templates))
+	if d.Resources == nil {
+		d.Resources = make([]fencing.Resource, 0, len(p.templates))
+	}
 	var buf [256]byte
 	for i := range p.templates {
 		t := &p.templates[i]
@@ -160,11 +162,6 @@ func (p *Policy) resources(e *evaluation, path canonicalPath, d *Decision) error
 		}
 		d.Resources = append(d.Resources, r)
 	}
-	if d.NeedsBody {
-		d.known, d.Resources = d.Resources, nil
-		return nil
-	}
-	d.Resources = sorted(d.Resources)
 	return nil
 }
 

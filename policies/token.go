@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
@@ -24,6 +26,7 @@ type place struct {
 	name    string         // of the header, canonical, or of the query parameter
 	pattern *regexp.Regexp // with one group; nil where the whole value is the token
 	label   string         // "header Fencing-Token"
+	strip   bool           // it is taken out before the request is forwarded
 }
 
 func newPlace(kind placeKind, name string, pattern *regexp.Regexp) place {
@@ -45,9 +48,10 @@ func newPlace(kind placeKind, name string, pattern *regexp.Regexp) place {
 
 // claimed is what the places hold between them.
 type claimed struct {
-	token fencing.Token
-	text  string
-	place string
+	token  fencing.Token
+	text   string
+	place  string
+	source *place
 }
 
 // claim reads the token. Every place is looked at: the first one that holds a token gives it, and any other token in the request
@@ -61,7 +65,7 @@ func (p *Policy) claim(e *evaluation) (c claimed, found bool, err error) {
 			case err != nil:
 				return err
 			case !found:
-				c, found = claimed{token: t, text: text, place: pl.label}, true
+				c, found = claimed{token: t, text: text, place: pl.label, source: pl}, true
 			case t != c.token:
 				reason := "it differs from the one in " + c.place
 				if c.place == pl.label {
@@ -122,7 +126,7 @@ func (p *Policy) eachValue(pl *place, e *evaluation, take func(string) error) er
 			return nil
 		}
 		var err error
-		ok := queryPairs(e.query, func(k, v string) bool {
+		ok := dialect.EachParameter(e.query, func(k, v string) bool {
 			if k == pl.name {
 				err = each(v)
 			}
@@ -149,6 +153,34 @@ func (p *Policy) eachValue(pl *place, e *evaluation, take func(string) error) er
 		}
 	}
 	return nil
+}
+
+// signed returns an error where a presigned S3 URL does not cover the token that came with it: whoever gets hold of the URL could send it
+// again with any other (https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html).
+func (p *Policy) signed(e *evaluation, pl *place) error {
+	if !p.signedToken {
+		return nil
+	}
+	bad := func(reason string) error { return &TokenError{Policy: p.Name, Place: pl.label, Reason: reason} }
+	signed, names := false, ""
+	ok := dialect.EachParameter(e.query, func(name, value string) bool {
+		switch strings.ToLower(name) {
+		case "x-amz-signature", "signature", "x-amz-algorithm":
+			signed = true
+		case "x-amz-signedheaders":
+			names += ";" + strings.ToLower(value)
+		}
+		return true
+	})
+	switch {
+	case !ok && !signed:
+		return bad("the query holds a bad escape or a semicolon, so that it is not certain whether the URL is signed")
+	case !signed || pl.kind == placeQuery && names != "":
+		return nil // version 4 covers every query parameter
+	case pl.kind == placeHeader && slices.Contains(strings.Split(names, ";"), strings.ToLower(pl.name)):
+		return nil
+	}
+	return bad("the presigned URL does not cover it, so that anybody who has the URL could send another; sign it in X-Amz-SignedHeaders")
 }
 
 // nominated reports whether Connection names the header, which makes it hop-by-hop: one proxy on the way drops it and another
