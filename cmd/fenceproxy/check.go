@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy/admin"
+	"github.com/fenceproxy/fenceproxy/proxy/probe"
 )
 
 func checkCommand() *cli.Command {
@@ -17,10 +18,11 @@ func checkCommand() *cli.Command {
 		Name:  "check",
 		Usage: "validate a configuration and print its policy table",
 		Description: `  fenceproxy check --config fenceproxy.yaml
+  fenceproxy check --config fenceproxy.yaml --probe --probe-prefix /folder --yes
 
 It reads the file, and those that it names, exactly as serve does, and shows every problem with its line. It listens nowhere and opens
-no directory.`,
-		Flags: append(without(overrideFlags(), "dir", "must-exist", "upstream-timeout", "log-level", "log-format"), jsonFlag()),
+no directory. With --probe it also writes to the store, below a scratch prefix that it removes, as "fenceproxy probe" does.`,
+		Flags: append(append(without(overrideFlags(), "dir", "must-exist", "upstream-timeout", "log-level", "log-format"), probeFlags()...), jsonFlag()),
 		Action: func(c *cli.Context) error {
 			if err := noArgs(c); err != nil {
 				return err
@@ -29,13 +31,22 @@ no directory.`,
 			if err == nil {
 				err = checkFiles(cfg)
 			}
+			var weak []probe.Weakness
+			if err == nil {
+				if weak, err = probeConfig(c, cfg); isUsage(err) {
+					return err
+				}
+			}
 			if c.Bool("json") {
-				return checkJSON(c, cfg, err)
+				return checkJSON(c, cfg, weak, err)
 			}
 			if err != nil {
 				return err
 			}
 			warn(c.App.ErrWriter, cfg)
+			for _, w := range weak {
+				fmt.Fprintf(c.App.ErrWriter, "fenceproxy: warning: %v\n", w)
+			}
 			fmt.Fprintf(c.App.Writer, "%s -> %s\n\n", cfg.Listen.Address, cfg.Upstream)
 			w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "POLICY\tMATCH\tMETHODS\tRESOURCE\tTOKEN\tMODE")
@@ -60,15 +71,16 @@ type checkedProblem struct {
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Path    string `json:"path,omitempty"`
+	Policy  string `json:"policy,omitempty"` // of what the store, not the file, shows
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
 }
 
-func checkJSON(c *cli.Context, cfg *policies.Config, err error) error {
+func checkJSON(c *cli.Context, cfg *policies.Config, weak []probe.Weakness, err error) error {
 	out := checked{OK: err == nil}
 	list := func(ps []policies.Problem) (out []checkedProblem) {
 		for _, p := range ps {
-			out = append(out, checkedProblem(p))
+			out = append(out, checkedProblem{File: p.File, Line: p.Line, Column: p.Column, Path: p.Path, Message: p.Message, Hint: p.Hint})
 		}
 		return out
 	}
@@ -80,6 +92,9 @@ func checkJSON(c *cli.Context, cfg *policies.Config, err error) error {
 	}
 	if cfg != nil {
 		out.Warnings = list(cfg.Warnings())
+		for _, w := range weak {
+			out.Warnings = append(out.Warnings, checkedProblem{Policy: w.Policy, Path: w.Option, Message: w.Message, Hint: w.Fix()})
+		}
 		for _, r := range cfg.Policies.Describe() {
 			out.Policies = append(out.Policies, admin.Policy(r))
 		}
@@ -88,6 +103,11 @@ func checkJSON(c *cli.Context, cfg *policies.Config, err error) error {
 		return werr
 	}
 	return err
+}
+
+func isUsage(err error) bool {
+	_, ok := errors.AsType[*usageError](err)
+	return ok
 }
 
 func jsonFlag() cli.Flag {

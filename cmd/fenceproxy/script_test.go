@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 //	http [-H H]... METHOD URL [BODY]        send a request and print the answer
 //	http-start NAME ..., http-done NAME     the same in the background
 //	pasted FILE OUT              write the command lines that FILE shows to OUT
+//	dav [fold] [slow]            start a WebDAV store over the directory dav; its URL is $DAV
 //	needs PROGRAM                skip the script if PROGRAM is not installed; fail if FENCEPROXY_NO_SKIP=1
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -50,7 +51,7 @@ func TestScripts(t *testing.T) {
 			"store": cmdStore, "stored": cmdStored, "applied": cmdApplied, "held": cmdHeld, "release": cmdRelease,
 			"start": cmdStart, "launch": cmdLaunch, "await": cmdAwait, "signal": cmdSignal, "stopped": cmdStopped,
 			"http": cmdHTTP, "http-start": cmdHTTPStart, "http-done": cmdHTTPDone,
-			"exit": cmdExit, "pasted": cmdPasted, "needs": cmdNeeds,
+			"exit": cmdExit, "pasted": cmdPasted, "needs": cmdNeeds, "dav": cmdDAV,
 		},
 	})
 }
