@@ -51,3 +51,24 @@ func (s *Store) SetMeta(name, value string) error {
 	}
 	return nil
 }
+
+// DeleteMeta removes what [Store.SetMeta] stored under name, and returns once that is durable. To remove nothing is no error.
+func (s *Store) DeleteMeta(name string) error {
+	if err := checkMeta(name, ""); err != nil {
+		return err
+	}
+	key := kindMeta + name
+	o := &op{entries: 1, bytes: len(key) + entryOverhead}
+	o.stage = func(b *batch) error {
+		e, err := b.entry(key)
+		if err != nil {
+			return err
+		}
+		e.after = nil
+		return nil
+	}
+	if err := s.submit(o); err != nil {
+		return fmt.Errorf("delete meta %q: %w", name, err)
+	}
+	return nil
+}

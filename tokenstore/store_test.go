@@ -543,6 +543,16 @@ func TestMetaIsDurable(t *testing.T) {
 	if got := s.Stats().Marks; got != 0 {
 		t.Errorf("meta counts as marks: %d", got)
 	}
+	for range 2 { // the second has nothing to remove
+		if err := s.DeleteMeta("policy/a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeStore(t, s, true)
+	s = openStore(t, dir, tokenstore.Options{}) // the sum over all records is checked
+	if _, ok, err := s.Meta("policy/a"); ok || err != nil {
+		t.Errorf("got %v, %v; want no value after DeleteMeta", ok, err)
+	}
 }
 
 func TestClosedStoreRefusesEverything(t *testing.T) {
