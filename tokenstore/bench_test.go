@@ -1,6 +1,8 @@
 package tokenstore_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"testing"
@@ -46,4 +48,30 @@ func BenchmarkAdvance(b *testing.B) {
 			closeStore(b, s, true)
 		})
 	}
+}
+
+// BenchmarkImport measures an import into an empty store. Each operation is one mark.
+func BenchmarkImport(b *testing.B) {
+	from, err := exportOf(b.N)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := openStore(b, b.TempDir(), tokenstore.Options{})
+	b.ResetTimer()
+	res, err := s.Import(from)
+	b.StopTimer()
+	if err != nil || res.Raised != b.N {
+		b.Fatalf("got %+v, %v; want %d marks raised", res, err, b.N)
+	}
+	closeStore(b, s, true)
+}
+
+// exportOf returns an export of n marks, as another store would write it.
+func exportOf(n int) (*bytes.Buffer, error) {
+	var out bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&out, `{"resource":"bucket/object/%09d","token":"34","format":"decimal","at":"2026-05-04T10:00:00.123Z","by":"192.0.2.7","policy":"(unmatched)"}`+"\n", i)
+	}
+	_, err := fmt.Fprintf(&out, `{"trailer":1,"store":"x","marks":%d,"seq":1,"sha256":"%x"}`+"\n", n, sha256.Sum256(out.Bytes()))
+	return &out, err
 }

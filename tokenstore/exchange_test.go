@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,16 +73,21 @@ func TestExportAndImportRoundTrip(t *testing.T) {
 func TestImportKeepsTheHigherMark(t *testing.T) {
 	from := openStore(t, t.TempDir(), tokenstore.Options{})
 	var want = map[fencing.Resource]uint64{}
-	for i := range 1500 { // more than a chunk
+	const marks = 6000 // more than a chunk
+	var ms []fencing.ResourceMark
+	for i := range marks {
 		r := fencing.Resource(fmt.Sprintf("r/%04d", i))
-		advance(t, from, one(r, 40)...)
+		ms = append(ms, one(r, 40)...)
 		want[r] = 40
+	}
+	for part := range slices.Chunk(ms, tokenstore.MaxAdvance) {
+		advance(t, from, part...)
 	}
 	to := openStore(t, t.TempDir(), tokenstore.Options{})
 	advance(t, to, one("r/0000", 41)[0], one("r/0001", 39)[0], one("r/0002", 40)[0], one("own", 7)[0])
 	want["r/0000"], want["own"] = 41, 7
 	res, err := to.Import(strings.NewReader(export(t, from)))
-	if err != nil || res.Marks != 1500 || res.Raised != 1498 || res.Kept != 2 {
+	if err != nil || res.Marks != marks || res.Raised != marks-2 || res.Kept != 2 {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	got := all(t, to)
@@ -138,5 +144,44 @@ func TestImportRefusesToFillTheVolume(t *testing.T) {
 	o.SetFreeSpace(func() (uint64, error) { return free, nil })
 	if _, err := openStore(t, t.TempDir(), o).Import(strings.NewReader(text)); err == nil {
 		t.Error("import went on without room")
+	}
+}
+
+// TestImportIsDurableWhenItReturns has three chunks, each of which is read while the one before it is committed.
+func TestImportIsDurableWhenItReturns(t *testing.T) {
+	export, err := exportOf(11_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o tokenstore.Options
+	commits := 0
+	o.SetBeforeCommit(func() error { commits++; return nil }) // called by the writer, whose calls Import waits for
+	s := openStore(t, t.TempDir(), o)
+	res, err := s.Import(export)
+	if err != nil || res.Marks != 11_000 || res.Raised != 11_000 {
+		t.Fatalf("got %+v, %v; want 11,000 marks raised", res, err)
+	}
+	if got := s.Stats().Marks; got != 11_000 || commits != 3 {
+		t.Errorf("got %d durable marks in %d commits; want 11,000 in 3", got, commits)
+	}
+}
+
+func TestImportEndsWithTheFirstChunkThatFails(t *testing.T) {
+	export, err := exportOf(16_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o tokenstore.Options
+	commits := 0
+	o.SetBeforeCommit(func() error {
+		if commits++; commits == 2 {
+			return errors.New("disk is gone")
+		}
+		return nil
+	})
+	s := openStore(t, t.TempDir(), o)
+	res, err := s.Import(export)
+	if !errors.Is(err, tokenstore.ErrFailed) || res.Raised != 5000 || commits != 2 {
+		t.Errorf("got %+v, %v after %d commits; want ErrFailed after the second, and the marks of the first", res, err, commits)
 	}
 }

@@ -49,7 +49,7 @@ func (s *Store) PutRaw(r fencing.Resource, raw []byte) error {
 func BadgerOptions() badger.Options { return badgerOptions("dir", nil) }
 
 // Verify runs the periodic check at once.
-func (s *Store) Verify() error { return s.verify(nil) }
+func (s *Store) Verify() error { return s.verify(1, nil) }
 
 var (
 	EncodeMark = encodeMark

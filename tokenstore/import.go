@@ -26,7 +26,8 @@ type ImportResult struct {
 
 const (
 	maxExportLine = 64 << 10 // a resource of 4 KiB may take six times that when it is escaped
-	importChunk   = 500      // marks in one transaction
+	importChunk   = 5000     // marks in one transaction, unless [maxBatchBytes] is less: each costs a sync
+	throughChunk  = 1000     // marks that are raised at once while the store is in use
 )
 
 // Import merges an export into the store: each resource keeps the higher of the two marks. Nothing is changed before the whole
@@ -35,13 +36,13 @@ const (
 //
 // The input is kept in a file without a name on the store's volume meanwhile.
 func (s *Store) Import(r io.Reader) (ImportResult, error) {
-	return s.importFrom(r, s.merge)
+	return s.importFrom(r, importChunk, s.merge)
 }
 
 // ImportThrough is Import for a store in use: raise is called for each mark, by several goroutines, in place of Advance, and reports
 // whether the mark rose.
 func (s *Store) ImportThrough(r io.Reader, raise func(fencing.ResourceMark) (bool, error)) (ImportResult, error) {
-	return s.importFrom(r, func(chunk []fencing.ResourceMark) (int, error) {
+	return s.importFrom(r, throughChunk, func(chunk []fencing.ResourceMark) (int, error) {
 		var (
 			wg     sync.WaitGroup
 			mu     sync.Mutex // guards raised and errs
@@ -66,15 +67,18 @@ func (s *Store) ImportThrough(r io.Reader, raise func(fencing.ResourceMark) (boo
 	})
 }
 
-func (s *Store) importFrom(r io.Reader, merge func([]fencing.ResourceMark) (raised int, err error)) (ImportResult, error) {
-	res, err := s.importVerified(r, merge)
+// mergeFunc raises some marks, durably, and returns how many rose.
+type mergeFunc func([]fencing.ResourceMark) (raised int, err error)
+
+func (s *Store) importFrom(r io.Reader, most int, merge mergeFunc) (ImportResult, error) {
+	res, err := s.importVerified(r, most, merge)
 	if err != nil {
 		return res, fmt.Errorf("import: %w", err)
 	}
 	return res, nil
 }
 
-func (s *Store) importVerified(r io.Reader, merge func([]fencing.ResourceMark) (raised int, err error)) (res ImportResult, err error) {
+func (s *Store) importVerified(r io.Reader, most int, merge mergeFunc) (res ImportResult, err error) {
 	if err := s.Err(); err != nil {
 		return res, err
 	}
@@ -95,31 +99,65 @@ func (s *Store) importVerified(r io.Reader, merge func([]fencing.ResourceMark) (
 		return res, err
 	}
 	res.Store, res.Seq = end.Store, end.Seq
-	chunk := make([]fencing.ResourceMark, 0, importChunk)
-	size := 0
-	flush := func() error {
-		raised, err := merge(chunk)
-		res.Raised += raised
-		res.Kept += len(chunk) - raised
-		res.Marks += len(chunk)
-		chunk, size = chunk[:0], 0
+	c := chunks{most: most, merge: merge, res: &res}
+	// The second pass checks again: a spool that reads back differently is no longer what was verified.
+	_, err = readExport(spool, c.add)
+	if err == nil {
+		err = c.flush()
+	}
+	return res, errors.Join(err, c.wait())
+}
+
+// chunks merges marks a chunk at a time. One chunk is being made durable while the next is read.
+type chunks struct {
+	most  int // marks in a chunk
+	merge mergeFunc
+	res   *ImportResult // counts what was merged; written by wait only
+
+	next    []fencing.ResourceMark
+	bytes   int // of next
+	running int // marks of the chunk that is being merged
+	raised  int
+	err     error
+	done    chan struct{} // closed by the goroutine that merges, after it has set raised and err; nil if there is none
+}
+
+func (c *chunks) add(m fencing.ResourceMark) error {
+	n := markBytes(m.Resource, m.Mark)
+	if len(c.next) == c.most || c.bytes+n > maxBatchBytes {
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+	c.next, c.bytes = append(c.next, m), c.bytes+n
+	return nil
+}
+
+// flush begins to merge the next chunk once the last one is durable.
+func (c *chunks) flush() error {
+	if err := c.wait(); err != nil || len(c.next) == 0 {
 		return err
 	}
-	// The second pass checks again: a spool that reads back differently is no longer what was verified.
-	_, err = readExport(spool, func(m fencing.ResourceMark) error {
-		n := markBytes(m.Resource, m.Mark)
-		if len(chunk) == importChunk || size+n > maxBatchBytes {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-		chunk, size = append(chunk, m), size+n
+	ms := c.next
+	c.next, c.bytes, c.running, c.done = make([]fencing.ResourceMark, 0, len(ms)), 0, len(ms), make(chan struct{})
+	go func() { // wait waits for it, on every way out of the import
+		c.raised, c.err = c.merge(ms)
+		close(c.done)
+	}()
+	return nil
+}
+
+// wait returns once nothing is being merged. It returns each error once.
+func (c *chunks) wait() error {
+	if c.done == nil {
 		return nil
-	})
-	if err == nil && len(chunk) > 0 {
-		err = flush()
 	}
-	return res, err
+	<-c.done
+	c.done = nil
+	c.res.Raised += c.raised
+	c.res.Kept += c.running - c.raised
+	c.res.Marks += c.running
+	return c.err
 }
 
 // merge advances the marks of one chunk and returns how many rose.
@@ -210,7 +248,8 @@ func strictJSON(line []byte, to any) error {
 	if err := d.Decode(to); err != nil {
 		return err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	// Asking the decoder for another token would have it make its buffer four times as large, for each line.
+	if len(bytes.Trim(line[d.InputOffset():], " \t\r\n")) > 0 {
 		return errors.New("there is more than one value")
 	}
 	return nil

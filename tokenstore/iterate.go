@@ -43,11 +43,20 @@ func (s *Store) view(fn func(*badger.Txn) error) error {
 
 // eachRecord calls fn for each record whose key begins with prefix, in order. raw is valid during the call only.
 func eachRecord(txn *badger.Txn, prefix string, fn func(key string, raw []byte) error) error {
-	it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte(prefix)})
+	return eachRecordIn(txn, span{kind: prefix, from: prefix}, fn)
+}
+
+// eachRecordIn is eachRecord for the records of a span. Several may run in one transaction.
+func eachRecordIn(txn *badger.Txn, sp span, fn func(key string, raw []byte) error) error {
+	it := txn.NewIterator(badger.IteratorOptions{Prefix: []byte(sp.kind)})
 	defer it.Close()
-	for it.Rewind(); it.Valid(); it.Next() {
+	for it.Seek([]byte(sp.from)); it.Valid(); it.Next() {
 		item := it.Item()
-		if err := item.Value(func(raw []byte) error { return fn(string(item.Key()), raw) }); err != nil {
+		key := string(item.Key())
+		if sp.to != "" && key >= sp.to {
+			return nil
+		}
+		if err := item.Value(func(raw []byte) error { return fn(key, raw) }); err != nil {
 			return err
 		}
 	}

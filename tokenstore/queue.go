@@ -14,7 +14,8 @@ type op struct {
 	done      chan struct{} // closed by the writer
 }
 
-// Limits of one batch. Badger takes 13,105 entries and 1.2 MB in a transaction.
+// Limits of one batch. Badger takes 13,105 entries and 1.2 MB in a transaction. A call with more entries, which an import makes, is a
+// batch of its own.
 const (
 	maxBatchEntries = 1000
 	maxBatchBytes   = 1 << 20

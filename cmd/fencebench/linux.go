@@ -39,3 +39,17 @@ func kernel() string {
 	}
 	return "Linux " + string(b)
 }
+
+// openFiles raises the limit of open files to n, as far as that is allowed, and returns what it is then.
+func openFiles(n int) int {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return n // the first file too many says it
+	}
+	if l.Cur < uint64(n) {
+		l.Cur = min(uint64(n), l.Max)
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l) // the limit that is read next counts
+		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l)
+	}
+	return int(min(l.Cur, uint64(n)))
+}

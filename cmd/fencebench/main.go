@@ -11,6 +11,9 @@
 // The same binary is also the parts that must be processes of their own, so that their CPU is counted alone: "fencebench upstream" is
 // the store, "fencebench plain-proxy" a tuned httputil.ReverseProxy, and "fencebench load" the load generator.
 //
+// "fencebench growth" measures something else, and fenceproxy alone: what ten million marks, a million resources and ten thousand idle
+// clients cost.
+//
 // It needs Linux, for /proc. Everything it starts ends with it, and everything it writes but the reports is under one temporary directory.
 package main
 
@@ -42,6 +45,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			return runPlainProxy(ctx, args[1:])
 		case "load":
 			return runLoad(ctx, stdin, stdout)
+		case "growth":
+			return runGrowth(ctx, args[1:], stdout, stderr)
 		}
 	}
 	opts, err := parseOptions(args, stderr)

@@ -46,8 +46,8 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestCommandLineCanBeRepeated(t *testing.T) {
-	got := commandLine(&options{args: []string{"--out", "/tmp/x/bench.md", "--peers", "a b"}})
-	if want := "go run ./cmd/fencebench --out bench.md --peers 'a b'"; got != want {
+	got := commandLine(&options{args: []string{"--out", "/tmp/x/bench.md", "--peers", "a b", "--marks", ""}})
+	if want := "go run ./cmd/fencebench --out bench.md --peers 'a b' --marks ''"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
 }

@@ -62,6 +62,18 @@ func goVersion() string {
 	return strings.TrimPrefix(runtime.Version(), "go")
 }
 
+// badgerVersion is that of the library which this program, like fenceproxy, is linked with.
+func badgerVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if strings.HasPrefix(dep.Path, "github.com/dgraph-io/badger/") {
+				return dep.Version
+			}
+		}
+	}
+	return "unknown"
+}
+
 // firstMatch is the first group of a pattern in what a command prints.
 func firstMatch(ctx context.Context, pattern, program string, args ...string) string {
 	if program == "" {
@@ -79,7 +91,7 @@ func firstMatch(ctx context.Context, pattern, program string, args ...string) st
 func commandLine(o *options) string {
 	words := []string{"go run ./cmd/fencebench"}
 	for _, a := range o.args {
-		if strings.ContainsAny(a, " '\"$") {
+		if a == "" || strings.ContainsAny(a, " '\"$") {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
 		if filepath.IsAbs(a) {
