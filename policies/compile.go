@@ -55,7 +55,10 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 	set.strips = slices.ContainsFunc(set.all, func(p *Policy) bool {
 		return slices.ContainsFunc(p.places, func(pl place) bool { return pl.strip })
 	})
-	set.plain = !readsDestination(base.dialect) && !slices.ContainsFunc(set.all, func(p *Policy) bool { return readsDestination(p.Dialect) })
+	set.spoken = map[dialect.Name]bool{base.dialect: true}
+	for _, p := range set.all {
+		set.spoken[p.Dialect] = true
+	}
 	set.enforces = slices.ContainsFunc(set.all, func(p *Policy) bool { return p.Mode == Enforce })
 	checkNames(places, set.policies)
 	if len(l.problems) == 0 {
@@ -63,8 +66,6 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 	}
 	return set
 }
-
-func readsDestination(n dialect.Name) bool { return n == dialect.WebDAV || n == dialect.CouchDB }
 
 func builtinPolicy(base settings, ids intern) *Policy {
 	p := &Policy{Name: UnmatchedName}

@@ -362,7 +362,7 @@ func (c *Config) crossCheck(root section) {
 	if c.Upstream.URL != nil && c.Upstream.Socket == "" && busy(c.Listen.Address, c.Upstream.URL.Host) {
 		root.at("upstream").errorf("", "the upstream is the proxy itself, %s", c.Listen.Address)
 	}
-	if c.Policies != nil && !c.Upstream.PreserveHost && c.Policies.speaks(dialect.WebDAV) {
+	if c.Policies != nil && !c.Upstream.PreserveHost && c.Policies.Speaks(dialect.WebDAV) {
 		root.at("upstream").warnf("set preserve_host: true", "WebDAV stores compare the host of Destination with Host, which preserve_host: false changes: MOVE and COPY will fail")
 	}
 	if c.Policies != nil && root.has("spool") && c.Policies.allStream() {

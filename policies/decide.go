@@ -117,7 +117,7 @@ func (s *Set) Decide(r *Request) Decision {
 	if safe && !s.fencesReads && !s.strips {
 		return Decision{}
 	}
-	if !safe && s.plain && len(r.Header["Destination"]) > 0 {
+	if !safe && len(r.Header["Destination"]) > 0 && !s.Speaks(dialect.WebDAV) && !s.Speaks(dialect.CouchDB) {
 		// RFC 4918 section 10.3: COPY and MOVE write to a second path.
 		_, err := s.dialect.Effect(&dialect.Request{Method: r.Method, Header: r.Header})
 		return Decision{Action: Reject, Observed: !s.enforces, Err: unfenceable("", err)}

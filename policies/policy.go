@@ -154,7 +154,7 @@ type Set struct {
 	enforces    bool // some policy enforces
 	honours     bool // some policy honours method overrides
 	strips      bool // some policy takes the token out of requests, so reads have to be looked at
-	plain       bool // no dialect reads the header Destination
+	spoken      map[dialect.Name]bool
 }
 
 // Policies returns the policies of the file, in its order.
@@ -169,9 +169,8 @@ func (s *Set) UnmatchedWrites() string { return string(s.unmatched) }
 // Dialect is that of the defaults, in which requests are answered that no policy covers.
 func (s *Set) Dialect() dialect.Name { return s.dialect }
 
-func (s *Set) speaks(n dialect.Name) bool {
-	return slices.ContainsFunc(s.all, func(p *Policy) bool { return p.Dialect == n && p.Mode != Off })
-}
+// Speaks reports whether requests are read in the dialect, by a policy or by the defaults.
+func (s *Set) Speaks(n dialect.Name) bool { return s.spoken[n] }
 
 // MaxInDoubtHold is the longest time that any policy holds a write whose outcome is unknown, settle included.
 func (s *Set) MaxInDoubtHold() time.Duration {

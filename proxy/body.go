@@ -22,7 +22,11 @@ var errClientStalled = errors.New("the client stopped sending its body")
 type clientBody struct {
 	io.ReadCloser
 	ended atomic.Bool // it was read to its end; the transport reads in a goroutine of its own
+	left  atomic.Bool // the handler is about to return, after which the server allows no read
 }
+
+// errRequestOver is what a transport gets that still reads the body of a request which was answered.
+var errRequestOver = errors.New("the request is over")
 
 func newClientBody(from io.ReadCloser) *clientBody {
 	b := &clientBody{ReadCloser: from}
@@ -31,6 +35,9 @@ func newClientBody(from io.ReadCloser) *clientBody {
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
+	if b.left.Load() {
+		return 0, errRequestOver
+	}
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.ended.Store(true)
@@ -65,7 +72,7 @@ func (b *body) resolve(d *policies.Decision) error {
 	if b.spooled == nil {
 		return d.ResolveBody(nil)
 	}
-	head, err := b.spooled.head()
+	head, err := b.spooled.head(d.MaxBody())
 	if err != nil {
 		return err
 	}
@@ -86,7 +93,9 @@ type clientReader struct {
 }
 
 func (r *clientReader) Read(p []byte) (int, error) {
-	r.x.readDeadline(r.x.p.stall)
+	if !r.x.body.ended.Load() { // after the end nothing is waited for
+		r.x.readDeadline(r.x.p.stall)
+	}
 	n, err := r.from.Read(p)
 	return n, clientError(err)
 }

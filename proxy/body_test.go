@@ -351,7 +351,7 @@ func TestResourceFromTheBody(t *testing.T) {
 		{`{"order": {"id": 7, "id": 8}}`, "35", 400, "malformed"},
 		{`not JSON`, "35", 400, "malformed"},
 		{``, "35", 400, "malformed"},
-		{`{"order": {"id": 7}, "pad": "` + strings.Repeat("x", 1<<20) + `"}`, "35", 400, "malformed"},
+		{`{"order": {"id": 7}, "pad": "` + strings.Repeat("x", 1<<20) + `"}`, "35", 413, "too-large"},
 	} {
 		if got := post(tt.body, tt.token); got.code != tt.code || got.header.Get("Fencing-Status") != tt.status {
 			t.Errorf("%.40q with %s = %v; want %d %s", tt.body, tt.token, got, tt.code, tt.status)

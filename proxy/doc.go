@@ -2,9 +2,8 @@
 // lets [gate.Gate] admit writes in token order, and forwards them to one upstream.
 //
 // Make a [Proxy] with [New] and serve it with [Proxy.Handler], or use [Server], which also brings the listener's limits and an orderly
-// stop. goproxy is the dispatcher: what reaches its NonproxyHandler goes through [net/http/httputil.ReverseProxy], whose transport is the
-// fence. The fence is one [net/http.RoundTripper], so acquiring the gate and releasing it stand in one function, and every way into the
-// proxy shares it.
+// stop. goproxy is the dispatcher: what reaches its NonproxyHandler is carried to the fence, and the answer back. The fence is one
+// [net/http.RoundTripper], so acquiring the gate and releasing it stand in one function, and every way into the proxy shares it.
 //
 // What the client may rely on: a write that is refused was not forwarded, or the answer says that this is unknown; nothing is sent
 // to the upstream twice once a byte of it has left; no precondition is dropped and no byte of a body is changed;

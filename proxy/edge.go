@@ -43,6 +43,10 @@ func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 	x.decision = x.set.Decide(&policies.Request{
 		Method: r.Method, Target: x.target, Host: r.Host, Header: r.Header, RemoteAddr: r.RemoteAddr,
 	})
+	x.bindUpload()
+	if f := x.decision.Forward; f != nil && f.Target != "" {
+		x.target = f.Target
+	}
 	if err := x.early(); err != nil {
 		x.reject(err)
 		return
@@ -60,7 +64,7 @@ func (x *exchange) early() error {
 	case d.Action == policies.Reject && !d.Observed:
 		return d.Err
 	case d.Action == policies.Fence && !d.NeedsBody && !x.observed():
-		return x.p.gate.Check(d.Resources, d.Token, d.Policy.Compare == policies.Greater)
+		return x.p.gate.Check(x.write())
 	}
 	return nil
 }
@@ -74,6 +78,7 @@ func (x *exchange) observed() bool {
 // server does not wait for the rest of a body that nobody wants; and an answer that broke off ends with a reset, since the end of the
 // connection alone would make it a complete one to an HTTP/1.0 client.
 func (x *exchange) end(broken bool) {
+	x.body.left.Store(true)
 	if x.answer != nil {
 		_ = x.answer.Close() // it never fails in a way that matters here
 	}

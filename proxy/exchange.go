@@ -5,9 +5,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/policies/dialect"
 )
 
 // exchange is one request on its way through the proxy. It is the ResponseWriter of the request, so that headers which belong to
@@ -24,6 +26,10 @@ type exchange struct {
 
 	closeConn bool    // send Connection: close with the final head
 	answer    *answer // the upstream's answer once it is being passed on
+
+	mu sync.Mutex // guards final; held while an interim answer is written
+	// +checklocks:mu
+	final bool // no interim answer is passed on any more
 }
 
 type exchangeKey struct{}
@@ -83,6 +89,25 @@ func (x *exchange) refuseBody() {
 	x.readDeadline(soon)
 	_, _ = io.Copy(io.Discard, x.body) // what did not come in time closes the connection
 	x.readDeadline(0)
+}
+
+// dialect is the one in which the client is answered.
+func (x *exchange) dialect() dialect.Name {
+	switch {
+	case x.decision.Policy != nil:
+		return x.decision.Policy.Dialect
+	case x.set != nil:
+		return x.set.Dialect()
+	}
+	return dialect.HTTP
+}
+
+// ownCase is the beginning of the names of headers that reach the client as the store spells them.
+func (x *exchange) ownCase() string {
+	if x.set.Speaks(dialect.S3) {
+		return "X-Amz-Meta-"
+	}
+	return ""
 }
 
 // client returns the address of the client without its port.

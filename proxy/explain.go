@@ -125,7 +125,9 @@ func (e *Explanation) Against(g *gate.Gate) {
 	if d.Action != policies.Fence || len(d.Resources) == 0 {
 		return
 	}
-	err := g.Check(d.Resources, d.Token, d.Policy.Compare == policies.Greater)
+	err := g.Check(gate.Write{
+		Resources: d.Resources, Under: d.Under, Trees: trees(d.Trees), Token: d.Token, Greater: d.Policy.Compare == policies.Greater,
+	})
 	if err != nil {
 		x := &exchange{in: &http.Request{Method: e.Method}, set: e.set, decision: d, p: &Proxy{spool: &spooler{}}}
 		e.refused(x, err, d.Policy.Mode == policies.Observe)

@@ -34,3 +34,13 @@ func (p *Proxy) SpoolBudget() int64  { return p.spool.budget }
 
 // SetSpoolFloor sets how many bytes bodies leave free on their volume. It is called before the first request.
 func (p *Proxy) SetSpoolFloor(n uint64) { p.spool.floor = n }
+
+// AppendProblem returns p as it is sent.
+func AppendProblem(p Problem) []byte { return p.append(nil) }
+
+// BodyOfFinishedRequest returns the body of a request whose handler has returned.
+func BodyOfFinishedRequest(from io.ReadCloser) io.Reader {
+	x := &exchange{body: newClientBody(from)}
+	x.body.left.Store(true)
+	return x.body
+}

@@ -42,7 +42,7 @@ func (f fence) RoundTrip(req *http.Request) (*http.Response, error) {
 //  5. the outcome is known only when the answer was read to its end
 func (f fence) enforce(req *http.Request, x *exchange) (*http.Response, error) {
 	p, d := f.p, &x.decision
-	body, err := f.takeBody(req, x, d.Policy.Stream)
+	body, err := f.takeBody(req, x, d.Policy.Stream && !d.NeedsBody)
 	if err != nil {
 		return x.bodyFailed(err)
 	}
@@ -96,9 +96,20 @@ func (f fence) wouldReject(req *http.Request, x *exchange) (*http.Response, erro
 func (x *exchange) write() gate.Write {
 	d := &x.decision
 	return gate.Write{
-		Resources: d.Resources, Token: d.Token, Greater: d.Policy.Compare == policies.Greater, Exclusive: d.Policy.Serial,
+		Resources: d.Resources, Under: d.Under, Trees: trees(d.Trees), Token: d.Token, Greater: d.Policy.Compare == policies.Greater, Exclusive: d.Policy.Serial,
 		DrainTimeout: d.Policy.DrainTimeout, Format: d.Policy.Format, By: x.client(), Policy: d.Policy.Name,
 	}
+}
+
+func trees(ts []policies.Tree) []gate.Tree {
+	if len(ts) == 0 {
+		return nil
+	}
+	out := make([]gate.Tree, len(ts))
+	for i, t := range ts {
+		out[i] = gate.Tree{Key: t.Key, Prefix: t.Prefix, Empty: t.Empty}
+	}
+	return out
 }
 
 // forward sends an admitted write and settles it. The admission (nil where nothing is gated) has exactly one outcome on every way out,

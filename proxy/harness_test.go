@@ -141,7 +141,7 @@ func newRig(t *testing.T, upstream, yaml string, opts ...rigOption) *rig {
 	r.gate = gate.New(store, gate.Config{Recover: rc.recover})
 	r.metrics = proxy.NewMetrics(r.gate)
 	r.proxy, err = proxy.New(proxy.Config{
-		Upstream: cfg.Upstream, Spool: cfg.Spool, Policies: cfg.Policies, Gate: r.gate,
+		Upstream: cfg.Upstream, Spool: cfg.Spool, Policies: cfg.Policies, Gate: r.gate, Notes: store,
 		Logger: slog.New(slog.NewTextHandler(r.logs, nil)), Metrics: r.metrics,
 	})
 	if err != nil {

@@ -63,8 +63,14 @@ func (o *outcome) settle(r rejection, tell func()) {
 func (o *outcome) answered(resp *http.Response) (*http.Response, error) {
 	o.x.mark(resp.Header)
 	refused := o.a != nil && o.x.decision.Policy.Reverts(resp.StatusCode)
-	done := func() { o.complete(resp.StatusCode, refused) }
-	if refused || resp.ContentLength >= 0 && resp.ContentLength <= smallAnswer || noBody(o.x.in.Method, resp) {
+	sum := o.x.summary()
+	done := func() { o.complete(resp.StatusCode, refused, sum) }
+	if resp.Body == http.NoBody {
+		done()
+		return resp, nil
+	}
+	whole := refused || o.x.remembers() // what follows the answer has to be done before the client has it
+	if whole || resp.ContentLength >= 0 && resp.ContentLength <= smallAnswer || noBody(o.x.in.Method, resp) {
 		head, err := io.ReadAll(io.LimitReader(resp.Body, smallAnswer+1))
 		if err != nil {
 			resp.Body.Close()
@@ -72,6 +78,7 @@ func (o *outcome) answered(resp *http.Response) (*http.Response, error) {
 		}
 		if len(head) <= smallAnswer {
 			resp.Body.Close()
+			sum.look(head)
 			done()
 			resp.Body = io.NopCloser(bytes.NewReader(head))
 			return resp, nil
@@ -81,7 +88,7 @@ func (o *outcome) answered(resp *http.Response) (*http.Response, error) {
 			io.Closer
 		}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
 	}
-	answer := &answer{o: o, from: resp.Body, done: done}
+	answer := &answer{o: o, from: sum.watch(resp.Body), done: done}
 	o.x.answer = answer
 	resp.Body = answer
 	return resp, nil
@@ -93,8 +100,12 @@ func noBody(method string, resp *http.Response) bool {
 }
 
 // complete settles a write whose answer was read to its end.
-func (o *outcome) complete(status int, refused bool) {
-	o.settle(o.x.admitted(status), func() {
+func (o *outcome) complete(status int, refused bool, sum *summary) {
+	r := o.x.admitted(status)
+	if status < 300 && sum.failed() && r.err == nil {
+		r.err = errFailedInside
+	}
+	o.settle(r, func() {
 		switch {
 		case o.a == nil:
 		case refused:
@@ -104,8 +115,12 @@ func (o *outcome) complete(status int, refused bool) {
 		default:
 			o.a.Done(o.x.decision.Policy.Settle)
 		}
+		o.x.uploadAnswered(status, sum)
 	})
 }
+
+// errFailedInside is noted of a write whose answer is an error although its status is not.
+var errFailedInside = errors.New("the status of the answer is that of a success, and its body is an error")
 
 // answer is an answer of the upstream that is passed on while it comes.
 type answer struct {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +26,7 @@ type Config struct {
 	SpoolFloor uint64
 	Policies   *policies.Set // replaced with [Proxy.SetPolicies]
 	Gate       *gate.Gate
+	Notes      Notes        // keeps the tokens of multipart uploads; needed only for upload_token: create
 	Logger     *slog.Logger // nil: nothing is logged
 	Metrics    *Metrics     // nil: nothing is counted
 }
@@ -40,6 +40,7 @@ type Proxy struct {
 	log       *slog.Logger
 	metrics   *Metrics
 	decisions *Decisions
+	uploads   *uploads
 	root      http.Handler
 	stall     time.Duration  // clientStall
 	leftovers sync.WaitGroup // answers that are read to their end although their clients are gone
@@ -59,7 +60,7 @@ func New(c Config) (*Proxy, error) {
 	}
 	p := &Proxy{
 		gate: c.Gate, upstream: up, spool: newSpooler(c.Spool, c.SpoolFloor), log: c.Logger, metrics: c.Metrics,
-		decisions: newDecisions(), stall: clientStall,
+		decisions: newDecisions(), stall: clientStall, uploads: &uploads{notes: c.Notes, now: time.Now},
 	}
 	p.policies.Store(c.Policies)
 	p.root = p.dispatcher()
@@ -86,7 +87,7 @@ func (p *Proxy) Close() {
 	p.upstream.client.CloseIdle()
 }
 
-// dispatcher returns goproxy with the reverse proxy behind it. What goproxy would do by default with CONNECT (a raw tunnel) and with an
+// dispatcher returns goproxy with carry behind it. What goproxy would do by default with CONNECT (a raw tunnel) and with an
 // absolute target (an open proxy) is refused by the edge before it gets here, and here once more.
 func (p *Proxy) dispatcher() http.Handler {
 	d := goproxy.NewProxyHttpServer()
@@ -97,44 +98,9 @@ func (p *Proxy) dispatcher() http.Handler {
 	d.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
 		return r, goproxy.NewResponse(r, "text/plain", http.StatusBadRequest, "not a forward proxy\n")
 	})
-	d.NonproxyHandler = &httputil.ReverseProxy{
-		Rewrite:      p.rewrite,
-		Transport:    fence{p},
-		BufferPool:   new(bufferPool),
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		ErrorLog:     slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
-	}
+	d.NonproxyHandler = http.HandlerFunc(p.carry)
 	return d
 }
-
-// rewrite makes the outgoing request say what the incoming one said. ReverseProxy has removed hop-by-hop headers (RFC 9110 section
-// 7.6.1); whatever else it drops is put back.
-func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
-	x := exchangeOf(r.In.Context())
-	out := r.Out
-	out.URL = p.upstream.url(x.target)
-	out.Host = r.In.Host
-	if !p.upstream.preserveHost {
-		out.Host = p.upstream.host
-	}
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if vs := r.In.Header[name]; vs != nil {
-			out.Header[name] = vs
-		}
-	}
-	out.Trailer = x.in.Trailer
-}
-
-type bufferPool struct{ sync.Pool }
-
-func (b *bufferPool) Get() []byte {
-	if p, ok := b.Pool.Get().(*[]byte); ok {
-		return *p
-	}
-	return make([]byte, 32<<10)
-}
-
-func (b *bufferPool) Put(p []byte) { b.Pool.Put(&p) }
 
 func noDial(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("not a forward proxy")

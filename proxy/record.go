@@ -37,9 +37,10 @@ func (x *exchange) decided(r rejection) {
 		policy = policies.UnmatchedName
 	}
 	x.p.metrics.writes.WithLabelValues(policy, r.outcome).Inc()
+	took := time.Since(x.start)
 	d := Decision{
 		Time: x.start, Client: x.client(), Method: clip(x.in.Method), Path: clip(x.path()), Policy: policy, Resource: string(r.resource),
-		Token: clip(x.decision.TokenText), Outcome: r.outcome, Status: r.code, Forwarded: r.forwarded, Seconds: time.Since(x.start).Seconds(),
+		Token: clip(x.decision.TokenText), Outcome: r.outcome, Status: r.code, Forwarded: r.forwarded, Seconds: took.Seconds(),
 	}
 	if r.err != nil {
 		d.Reason = clip(r.err.Error())
@@ -52,23 +53,35 @@ func (x *exchange) decided(r rejection) {
 	if r.outcome == statusUnavailable {
 		level = slog.LevelError
 	}
-	if !x.p.log.Enabled(context.Background(), level) {
+	x.p.logDecision(level, &d, took)
+}
+
+// logDecision writes the line about a decision. The record is built by hand, since slog.Logger would walk the stack for a source that no
+// handler of ours shows.
+func (p *Proxy) logDecision(level slog.Level, d *Decision, took time.Duration) {
+	ctx, h := context.Background(), p.log.Handler()
+	if !h.Enabled(ctx, level) {
 		return
 	}
-	status, took := "", time.Duration(d.Seconds*float64(time.Second)).Round(time.Microsecond)
+	status := ""
 	if d.Status != 0 {
 		status = itoa(d.Status)
 	}
-	attrs := make([]slog.Attr, 0, 12)
-	for _, a := range [...]struct{ key, value string }{
+	var attrs [11]slog.Attr
+	n := 0
+	for _, a := range [len(attrs)]struct{ key, value string }{
 		{keyOutcome, d.Outcome}, {keyForwarded, d.Forwarded}, {keyStatus, status}, {keyPolicy, d.Policy}, {keyResource, d.Resource},
-		{keyToken, d.Token}, {keyMethod, d.Method}, {keyPath, d.Path}, {keyClient, d.Client}, {keyDuration, took.String()}, {keyReason, d.Reason},
+		{keyToken, d.Token}, {keyMethod, d.Method}, {keyPath, d.Path}, {keyClient, d.Client},
+		{keyDuration, took.Round(time.Microsecond).String()}, {keyReason, d.Reason},
 	} {
 		if a.value != "" {
-			attrs = append(attrs, slog.String(a.key, a.value))
+			attrs[n] = slog.String(a.key, a.value)
+			n++
 		}
 	}
-	x.p.log.LogAttrs(context.Background(), level, "write", attrs...)
+	r := slog.NewRecord(d.Time.Add(took), level, "write", 0)
+	r.AddAttrs(attrs[:n]...)
+	_ = h.Handle(ctx, r) // as slog.Logger does: there is nobody to tell
 }
 
 // unfenced records a write that went by without a token, because its policy says so.

@@ -216,12 +216,12 @@ type spooledBody struct {
 // Len implements [leg.Body].
 func (b *spooledBody) Len() int64 { return b.length }
 
-// head returns as much of the body as a policy may read, and one byte more to show that there is more.
-func (b *spooled) head() ([]byte, error) {
+// head returns the first most bytes of the body, and one more to show that there is more.
+func (b *spooled) head(most int) ([]byte, error) {
 	if b.file == nil {
 		return b.mem, nil
 	}
-	mem, err := io.ReadAll(io.LimitReader(b.reader(), policies.MaxBodyKeyBytes+1))
+	mem, err := io.ReadAll(io.LimitReader(b.reader(), int64(most)+1))
 	if err != nil {
 		return nil, &spoolError{err}
 	}

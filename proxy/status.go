@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -107,6 +106,13 @@ func (x *exchange) ofGate(err error, r *rejection) bool {
 		}
 		return true
 	}
+	if tree, ok := errors.AsType[*gate.TreeError](err); ok {
+		r.code, r.outcome, r.resource = http.StatusForbidden, statusUnfenceable, tree.Resource
+		r.title = "The collection holds fenced resources"
+		r.detail = "Tokens were seen on resources beneath it, or are on their way there, so this write was not forwarded. Change the members one " +
+			"by one, or ask the operator to set collections: subtree."
+		return true
+	}
 	switch {
 	case errors.Is(err, tokenstore.ErrNoSpace):
 		r.code, r.outcome = http.StatusInsufficientStorage, statusUnavailable
@@ -158,7 +164,10 @@ func (x *exchange) ofRequest(err error, r *rejection) bool {
 		return set(http.StatusForbidden, statusUnmatched, "No policy covers this write")
 	}
 	if is[*policies.UnfenceableError](err) {
-		return set(http.StatusForbidden, statusUnfenceable, "The write names more than one resource")
+		return set(http.StatusForbidden, statusUnfenceable, "The reach of the write cannot be fenced")
+	}
+	if is[*policies.BatchError](err) {
+		return set(http.StatusRequestEntityTooLarge, statusTooLarge, "The write is too large to be fenced")
 	}
 	if is[*policies.RefusedError](err) {
 		return set(http.StatusBadRequest, statusRefused, "The request cannot be fenced")
@@ -272,19 +281,6 @@ func (x *exchange) mark(h http.Header) {
 	h.Set(statusHeader, status)
 }
 
-// Problem is the body of a refusal (RFC 9457).
-type Problem struct {
-	Type      string `json:"type"`
-	Title     string `json:"title"`
-	Status    int    `json:"status"`
-	Detail    string `json:"detail"`
-	Resource  string `json:"resource,omitempty"`
-	Policy    string `json:"policy,omitempty"`
-	Token     string `json:"token,omitempty"`
-	Mark      string `json:"mark,omitempty"`
-	Forwarded string `json:"forwarded"`
-}
-
 // render writes a rejection's headers into h and returns its body.
 func (x *exchange) render(r rejection, h http.Header) []byte {
 	if r.problem == "" {
@@ -300,21 +296,23 @@ func (x *exchange) render(r rejection, h http.Header) []byte {
 			p.Mark = x.decision.Policy.Format.Print(*r.mark)
 		}
 	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	_ = enc.Encode(p) // strings and an int
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
+	kind, body := p.in(x.dialect(), make([]byte, 0, 768))
+	// One array for the values of all headers. Each is cut to its length, so that whoever adds to one does not write into the next.
+	values := make([]string, 0, 5)
+	set := func(name, value string) {
+		values = append(values, value)
+		h[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	set("Content-Type", kind)
+	set("Cache-Control", "no-store")
 	if r.outcome != "" {
-		h.Set(statusHeader, r.outcome)
+		set(statusHeader, r.outcome)
 	}
-	h.Set("Content-Length", strconv.Itoa(buf.Len()))
+	set("Content-Length", strconv.Itoa(len(body)))
 	if r.retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
+		set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
 	}
-	return buf.Bytes()
+	return body
 }
 
 // clip shortens what a client sent before it is shown to anybody.

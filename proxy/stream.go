@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +16,13 @@ import (
 )
 
 // stream forwards a request whose body is still coming, through net/http, which knows Expect and early answers.
-func (u *upstream) stream(ctx context.Context, req *http.Request, b *streamedBody) (*http.Response, error) {
+func (u *upstream) stream(ctx context.Context, req *http.Request, x *exchange, b *streamedBody) (*http.Response, error) {
+	req.URL = u.url(x.target)
 	shieldIdempotencyKey(req)
-	out, l := u.start(ctx, req)
+	if _, ok := req.Header["User-Agent"]; !ok {
+		req.Header["User-Agent"] = []string{""} // or net/http would name itself
+	}
+	out, l := u.start(ctx, req, x)
 	b.call = l
 	out.Body = b
 	resp, err := u.transport.RoundTrip(out)
@@ -80,7 +85,7 @@ type call struct {
 }
 
 // start returns req with a context that ends when the upstream is silent for too long.
-func (u *upstream) start(ctx context.Context, req *http.Request) (*http.Request, *call) {
+func (u *upstream) start(ctx context.Context, req *http.Request, x *exchange) (*http.Request, *call) {
 	l := &call{after: u.timeout, wrote: make(chan struct{}, 1)}
 	ctx, l.cancel = context.WithCancelCause(ctx)
 	l.mu.Lock()
@@ -91,6 +96,10 @@ func (u *upstream) start(ctx context.Context, req *http.Request) (*http.Request,
 			if uc, ok := info.Conn.(*countedConn); ok {
 				l.conn, l.before = uc, uc.written.Load()
 			}
+		},
+		Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
+			x.interim(status, http.Header(h))
+			return nil // the client may be gone
 		},
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err != nil {

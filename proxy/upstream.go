@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
 	"net/url"
 	"os"
 	"strings"
@@ -40,7 +38,7 @@ func newUpstream(c policies.Upstream) (*upstream, error) {
 	}
 	up := &upstream{scheme: c.URL.Scheme, host: c.URL.Host, preserveHost: c.PreserveHost, timeout: c.Timeout}
 	up.client = &leg.Client{
-		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx) }, Timeout: c.Timeout, IdleTimeout: idleTimeout, MaxIdle: maxIdle,
+		Dial: func(ctx context.Context) (net.Conn, error) { return bare(dial(ctx)) }, Timeout: c.Timeout, IdleTimeout: idleTimeout, MaxIdle: maxIdle,
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -136,6 +134,18 @@ type upstreamConn struct {
 // Close says nothing to the upstream: TLS would announce an orderly end before the reset.
 func (c *upstreamConn) Close() error { return c.raw.Close() }
 
+// bare takes away a wrapper that hides nothing: without TLS, closing the connection itself is all that Close does. A client that sees the
+// connection need not ask whether something above it holds bytes back.
+func bare(c *upstreamConn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	if c.Conn == c.raw {
+		return c.raw, nil
+	}
+	return c, nil
+}
+
 // NetConn returns the connection below TLS.
 func (c *upstreamConn) NetConn() net.Conn { return c.raw }
 
@@ -147,18 +157,16 @@ func (u *upstream) send(req *http.Request, x *exchange, b *body, detach bool) (*
 		if detach {
 			ctx = context.WithoutCancel(ctx)
 		}
-		return u.stream(ctx, req, b.stream)
+		resp, err := u.stream(ctx, req, x, b.stream)
+		if err == nil && x.ownCase() != "" {
+			leg.LowerNames(resp.Header, x.ownCase())
+		}
+		return resp, err
 	}
-	r := &leg.Request{Method: req.Method, Target: x.target, Host: req.Host, Header: req.Header, Patient: !detach}
+	r := &leg.Request{Method: req.Method, Target: x.target, Host: req.Host, Header: req.Header, Patient: !detach, Informational: x.interim, OwnCase: x.ownCase()}
 	req.Header.Del("Expect") // the body is here; waiting for 100 Continue would only hold the gate
 	if b.spooled != nil {
 		r.Body, r.Trailer = b.spooled.open(req.ContentLength), x.in.Trailer
-	}
-	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.Got1xxResponse != nil {
-		r.Informational = func(status int, h http.Header) {
-			h.Del(statusHeader)                                       // that word is the proxy's
-			_ = trace.Got1xxResponse(status, textproto.MIMEHeader(h)) // the client may be gone
-		}
 	}
 	if detach {
 		ctx = context.Background()

@@ -172,7 +172,7 @@ func (s *sidecar) build() (*proxy.Metrics, error) {
 	timed.observe = metrics.Advance.Observe
 	s.proxy, err = proxy.New(proxy.Config{
 		Upstream: s.cfg.Upstream, Spool: s.cfg.Spool, SpoolFloor: 2 * uint64(s.cfg.TokenStore.MinFree),
-		Policies: s.cfg.Policies, Gate: s.gate, Logger: s.log, Metrics: metrics,
+		Policies: s.cfg.Policies, Gate: s.gate, Notes: s.store, Logger: s.log, Metrics: metrics,
 	})
 	return metrics, err
 }

@@ -193,7 +193,7 @@ func TestSettingAMark(t *testing.T) {
 	if logs := d.logs.String(); !strings.Contains(logs, "lowered=true") || !strings.Contains(logs, "lock service rebuilt") {
 		t.Errorf("the log does not tell of the lowered mark: %s", logs)
 	}
-	if err := d.gate.Check([]fencing.Resource{"a"}, fencing.Token{Lo: 4}, false); err == nil {
+	if err := d.gate.Check(gate.Write{Resources: []fencing.Resource{"a"}, Token: fencing.Token{Lo: 4}}); err == nil {
 		t.Errorf("4 is not stale after the mark was set to 5")
 	}
 	d.set("/v1/resources/hex", `{"token": "0x10", "format": "hex"}`, 200)
@@ -283,7 +283,7 @@ func TestExportAndImport(t *testing.T) {
 			t.Errorf("mark of %s = %v, %v; want %d", r, m.Token, err, want)
 		}
 	}
-	if err := to.gate.Check([]fencing.Resource{"a"}, fencing.Token{Lo: 33}, false); err == nil {
+	if err := to.gate.Check(gate.Write{Resources: []fencing.Resource{"a"}, Token: fencing.Token{Lo: 33}}); err == nil {
 		t.Errorf("the running gate does not know the imported mark")
 	}
 	in.Done(0)

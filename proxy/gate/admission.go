@@ -9,25 +9,37 @@ import (
 // Admission is a write that [Gate.Enter] or [Gate.Observe] let through. It holds the gate against other tokens until one of Done,
 // InDoubt, NotSent or Refused is called; the first call counts and further ones do nothing. Its fields are guarded by Gate.mu.
 type Admission struct {
-	g         *Gate
-	token     fencing.Token
+	g      *Gate
+	token  fencing.Token
+	claims []claim     // resources, then trees that the write lies in, then trees that it changes
+	one    [1]claim    // backs claims of a write on one resource
+	result chan result // one element; made when the write first waits, sent to once for each wait
+	seq    uint64      // while waiting: its place among all that wait
+
 	greater   bool
 	exclusive bool
-	claims    []claim
-	one       [1]claim // backs claims of a write on one resource
-
-	waiting bool
-	result  chan result // one element; made when the write first waits, sent to once for each wait
-	forward bool        // counted in the flights of its entries
-	ended   bool
+	waiting   bool
+	forward   bool // counted in the flights of its entries
+	ended     bool
 }
 
-// claim is one resource of an admission.
+// claim is one key of an admission.
 type claim struct {
-	entry  *entry    // counted in entry.refs until the admission leaves
-	on     *unproven // what the write hangs on, nil if the token was proven when it came
-	raised bool      // this write made the token the highest seen
+	entry   *entry    // counted in entry.refs until the admission leaves
+	on      *unproven // what the write hangs on, nil if the token was proven when it came
+	kind    kind
+	raised  bool // this write made the token the highest seen
+	present bool // counted in beneath.present
 }
+
+// kind is what a key is to the write.
+type kind uint8
+
+const (
+	plain kind = iota // a resource
+	under             // a tree that the write lies in
+	whole             // a tree that the write changes as a whole
+)
 
 // raisedIt reports whether the token is the highest seen because of this very write.
 func (c *claim) raisedIt() bool { return c.raised && (c.on == nil || !c.on.revoked) }
@@ -37,14 +49,15 @@ type result struct {
 	err     error
 }
 
-// newAdmission joins nothing yet: its claims have no entries. It panics if the write names no resource, which nothing would fence.
-func newAdmission(g *Gate, w Write) *Admission {
-	if len(w.Resources) == 0 {
+// newAdmission joins nothing yet: its claims have no entries. It panics if the write names neither a resource nor a tree, which nothing
+// would fence.
+func newAdmission(g *Gate, w *Write) *Admission {
+	if len(w.Resources)+len(w.Trees) == 0 {
 		panic("gate: a write without resources")
 	}
 	a := &Admission{g: g, token: w.Token, greater: w.Greater, exclusive: w.Exclusive}
 	a.claims = a.one[:]
-	if n := len(w.Resources); n > 1 {
+	if n := len(w.Resources) + len(w.Under) + len(w.Trees); n > 1 {
 		a.claims = make([]claim, n)
 	}
 	return a
@@ -77,7 +90,7 @@ func (a *Admission) InDoubt(hold time.Duration) {
 	}
 	until := time.Now().Add(hold)
 	for i := range a.claims {
-		f := a.claims[i].entry.flightLocked(a.token)
+		f := a.claims[i].flightLocked(a.token)
 		f.inDoubt++
 		if f.until.Before(until) {
 			f.until = until
@@ -90,7 +103,7 @@ func (a *Admission) InDoubt(hold time.Duration) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for i := range a.claims {
-			a.claims[i].entry.flightLocked(a.token).inDoubt--
+			a.claims[i].flightLocked(a.token).inDoubt--
 		}
 		g.stats.InFlight++
 		g.stats.InDoubt--
@@ -166,7 +179,7 @@ func (g *Gate) afterLocked(a *Admission, settle time.Duration) {
 // +checklocks:g.mu
 func (g *Gate) admitLocked(a *Admission) {
 	for i := range a.claims {
-		a.claims[i].entry.addFlightLocked(a.token, a.exclusive)
+		a.claims[i].addFlightLocked(a.token, a.exclusive)
 	}
 	a.forward = true
 	g.stats.InFlight++
@@ -177,18 +190,19 @@ func (g *Gate) admitLocked(a *Admission) {
 // +checklocks:g.mu
 func (g *Gate) releaseLocked(a *Admission) {
 	for i := range a.claims {
-		a.claims[i].entry.dropFlightLocked(a.token, a.exclusive)
+		a.claims[i].dropFlightLocked(a.token, a.exclusive)
 	}
 	a.forward = false
 	g.stats.InFlight--
 	for i := range a.claims {
-		g.dispatchLocked(a.claims[i].entry)
+		g.dispatchLocked(a.claims[i].entry, a.claims[i].blocks())
 	}
 	g.quietLocked()
 	g.leaveLocked(a)
 }
 
-// leaveLocked takes an admission that is not in flight off the table. A token that was seen stays seen.
+// leaveLocked takes an admission that is not in flight off the table. A token that was seen stays seen. Nobody has to be judged again:
+// what was present beneath a tree made others stale, and kept none waiting.
 //
 // +checklocks:g.mu
 func (g *Gate) leaveLocked(a *Admission) {
@@ -196,6 +210,9 @@ func (g *Gate) leaveLocked(a *Admission) {
 	a.proveLocked()
 	for i := range a.claims {
 		if c := &a.claims[i]; c.entry != nil {
+			if c.kind != plain {
+				c.partLocked(a)
+			}
 			g.unrefLocked(c.entry)
 			c.entry = nil
 		}

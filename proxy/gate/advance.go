@@ -11,21 +11,22 @@ import (
 // that durable. It blocks for the store. On error the admission has left.
 //
 // The order of the steps is the guarantee:
-//  1. judge all resources; a token that is stale on one raises none;
-//  2. note the token as seen on all, in the same instant: from here on lower ones are refused (G2);
+//  1. judge all resources and trees; a token that is stale on one raises none, nor does it count beneath a tree;
+//  2. note the token as seen on all, in the same instant: from here on lower ones are refused (G2), also beneath the trees that
+//     the write changes and as a whole on the trees that it lies in;
 //  3. make it durable, without the lock;
 //  4. only then note it as durable, which is what admission asks for (G3).
 //
 // With 3 before 2 a lower token could be admitted while the disk is busy; with 4 before 3 a write could be forwarded whose mark a
 // crash forgets.
-func (g *Gate) advance(a *Admission, w Write) error {
+func (g *Gate) advance(a *Admission, w *Write) error {
 	g.mu.Lock()
 	if g.closed {
 		g.leaveLocked(a)
 		g.mu.Unlock()
 		return ErrClosed
 	}
-	if err := a.staleLocked(); err != nil {
+	if err := a.rejectionLocked(); err != nil {
 		g.leaveLocked(a)
 		g.mu.Unlock()
 		return err
@@ -46,14 +47,28 @@ func (g *Gate) advance(a *Admission, w Write) error {
 	return nil
 }
 
-// raiseLocked notes the token as seen, and returns the marks that have to become durable.
+// raiseLocked notes the token as seen, and returns the marks that have to become durable. A write beneath a tree leaves the tree's mark
+// as it is: writes beneath have no order among each other. Its token is present there until it leaves.
+//
+// What Draining has to cover, so that an equal token need not wait out an unclean stop on any other mark: every write that may land
+// after this one and is lower. On a resource beneath a tree that is also a lower write on the tree, at the instant in which this mark
+// is raised; later none can come, since it is stale by this mark. On a tree it is every lower write beneath; later none can
+// come, since they are stale by the tree's mark, and the higher ones beneath make the tree's own token stale by theirs.
 //
 // +checklocks:g.mu
-func (g *Gate) raiseLocked(a *Admission, w Write) []fencing.ResourceMark {
+func (g *Gate) raiseLocked(a *Admission, w *Write) []fencing.ResourceMark {
 	var ms []fencing.ResourceMark
+	recovering := !g.recoverUntil.IsZero()
 	for i := range a.claims {
 		c := &a.claims[i]
 		e := c.entry
+		if c.kind == under {
+			if !c.present {
+				c.present = true
+				e.beneath.arriveLocked(a.token)
+			}
+			continue
+		}
 		if !e.seenLocked().below(a.token) {
 			if u := e.findLocked(a.token); u != nil && c.on != u {
 				u.backers++
@@ -61,10 +76,9 @@ func (g *Gate) raiseLocked(a *Admission, w Write) []fencing.ResourceMark {
 			}
 			continue
 		}
-		recovering := !g.recoverUntil.IsZero()
 		c.on = &unproven{backers: 1, storing: true, mark: fencing.Mark{
 			Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy,
-			Draining: recovering || len(e.flights) > 0,
+			Draining: recovering || a.othersLocked(),
 		}}
 		c.raised = true
 		e.unproven = append(e.unproven, c.on)
@@ -72,7 +86,12 @@ func (g *Gate) raiseLocked(a *Admission, w Write) []fencing.ResourceMark {
 		ms = append(ms, fencing.ResourceMark{Resource: e.resource, Mark: c.on.mark})
 	}
 	for _, m := range ms { // only now that all are raised: waiters with lower tokens are stale
-		g.dispatchLocked(g.entries[m.Resource])
+		g.dispatchLocked(g.entries[m.Resource], own|below)
+	}
+	for i := range a.claims {
+		if a.claims[i].kind == under {
+			g.dispatchLocked(a.claims[i].entry, own) // lower ones that want the whole tree, too
+		}
 	}
 	return ms
 }
@@ -95,7 +114,7 @@ func (g *Gate) advancedLocked(ms []fencing.ResourceMark, err error) {
 		} else if u != nil && e.durable.below(m.Mark.Token) {
 			e.revokeLocked(u) // not durable, nobody was admitted with it: writes that joined it try for themselves
 		}
-		g.dispatchLocked(e)
+		g.dispatchLocked(e, own|below)
 	}
 }
 
@@ -132,24 +151,24 @@ func (g *Gate) restore(e *entry, u *unproven) error {
 	var errs error
 	for u != nil {
 		g.mu.Lock()
-		below := e.belowLocked(u)
+		back := e.belowLocked(u)
 		g.mu.Unlock()
 		var to *fencing.Mark
-		if below.ok {
-			to = &below.mark
+		if back.ok {
+			to = &back.mark
 		}
 		// If a higher token became durable meanwhile the store changes nothing, which is right: the mark on disk is above u.
 		done, err := g.store.Restore(e.resource, u.mark.Token, to)
 		if err != nil {
 			errs = errors.Join(errs, &StoreError{Op: "restore", Err: err})
 		}
-		u = g.restored(e, u, below, done, err)
+		u = g.restored(e, u, back, done, err)
 	}
 	return errs
 }
 
 // restored takes note of what became of a restore, and begins the next one.
-func (g *Gate) restored(e *entry, u *unproven, below floor, done bool, err error) (next *unproven) {
+func (g *Gate) restored(e *entry, u *unproven, back floor, done bool, err error) (next *unproven) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e.restoring = false
@@ -160,11 +179,11 @@ func (g *Gate) restored(e *entry, u *unproven, below floor, done bool, err error
 		e.revokeLocked(u) // whoever came with it meanwhile was not admitted, and advances again
 	}
 	if done && e.durable.ok && e.durable.mark.Token == u.mark.Token {
-		e.durable = below
+		e.durable = back
 	}
 	e.settleLocked()
 	next = g.beginRestoreLocked(e)
-	g.dispatchLocked(e)
+	g.dispatchLocked(e, own|below)
 	g.unrefLocked(e)
 	g.quietLocked()
 	return next

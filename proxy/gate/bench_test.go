@@ -14,6 +14,9 @@ type noStore struct{}
 func (noStore) Load(fencing.Resource) (fencing.Mark, bool, error) { return fencing.Mark{}, false, nil }
 func (noStore) Advance([]fencing.ResourceMark) error              { return nil }
 func (noStore) Err() error                                        { return nil }
+func (noStore) Beneath(fencing.Resource) (fencing.Token, bool, error) {
+	return fencing.Token{}, false, nil
+}
 func (noStore) Restore(fencing.Resource, fencing.Token, *fencing.Mark) (bool, error) {
 	return true, nil
 }
@@ -79,5 +82,27 @@ func BenchmarkEnterTwoResources(b *testing.B) {
 func enterOnce(b *testing.B, g *gate.Gate, w gate.Write) {
 	if _, err := g.Enter(context.Background(), w); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// BenchmarkEnterBeneath is a write in a hierarchy of three collections.
+func BenchmarkEnterBeneath(b *testing.B) {
+	g := gate.New(noStore{}, gate.Config{})
+	w := put("d/a/b/x", 34)
+	enterOnce(b, g, w)
+	b.ReportAllocs()
+	for b.Loop() {
+		enterAndDone(b, g, w)
+	}
+}
+
+// BenchmarkEnterTree is a write on a whole collection, without the scan.
+func BenchmarkEnterTree(b *testing.B) {
+	g := gate.New(noStore{}, gate.Config{})
+	w := remove("d/a", 34)
+	enterOnce(b, g, w)
+	b.ReportAllocs()
+	for b.Loop() {
+		enterAndDone(b, g, w)
 	}
 }

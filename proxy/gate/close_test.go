@@ -40,7 +40,7 @@ func TestCloseRefusesWaitersAndNewcomers(t *testing.T) {
 		if b, err := g.Observe(write("r", 34)); b != nil || !errors.Is(err, gate.ErrClosed) {
 			t.Errorf("Observe = %v, %v; want nil and ErrClosed", b, err)
 		}
-		if err := g.Check([]fencing.Resource{"r"}, token33, false); !errors.Is(err, gate.ErrClosed) {
+		if err := g.Check(writeAll(33, "r")); !errors.Is(err, gate.ErrClosed) {
 			t.Errorf("Check = %v; want ErrClosed", err)
 		}
 		setMark(t, g, 99, false, 0, gate.ErrClosed)

@@ -11,6 +11,8 @@
 //   - Durable. A mark is on stable storage, by way of [Store.Advance], before the write that advanced it is admitted.
 //   - All or nothing. A write that names several resources is admitted on all of them at one instant or on none, and holds none while
 //     it waits, so it cannot deadlock.
+//   - Trees. A write that changes a whole subtree ([Write.Trees]) is judged by its own mark and by every mark beneath, and excludes
+//     writes with other tokens on all of it, as if it named each resource. Writes beneath ([Write.Under]) cost each other nothing.
 //   - Fail closed. When the store reports an error, nothing is admitted.
 //
 // What it does not do: it does not order two writes with the same token (see [Write.Exclusive]), and it knows nothing of HTTP or of the
@@ -20,5 +22,6 @@
 // and every mark that was advanced while lower writes were under way, waiting for that long.
 //
 // The rule is that of a fencing token, checked at the resource: Kleppmann, "How to do distributed locking", 2016. Draining before
-// admitting a higher token is what BookKeeper does when a ledger is fenced and Raft when a term begins.
+// admitting a higher token is what BookKeeper does when a ledger is fenced and Raft when a term begins. A tree and what lies in it
+// exclude each other like a lock and the intention locks beneath it: Gray et al., "Granularity of locks", 1975.
 package gate

@@ -41,7 +41,7 @@ func TestLowerIsRefusedWhileHigherWaits(t *testing.T) {
 		a := enter(t, g, write("r", 33))
 		p := try(g, write("r", 34))
 		try(g, write("r", 33)).wantStale(t, "r", 34)
-		wantStale(t, g.Check(p.w.Resources, token33, false), "r", 34)
+		wantStale(t, g.Check(writeAll(33, p.w.Resources...)), "r", 34)
 		a.Done(0)
 		p.wantAdmitted(t).Done(0)
 	})
@@ -111,7 +111,7 @@ func TestMarkSurvivesTheResourceGoingIdle(t *testing.T) {
 			t.Error("Inspect finds an idle resource")
 		}
 		try(g, write("r", 33)).wantStale(t, "r", 34)
-		wantStale(t, g.Check(write("r", 0).Resources, token33, false), "r", 34)
+		wantStale(t, g.Check(write("r", 33)), "r", 34)
 		wantIdle(t, g)
 	})
 }

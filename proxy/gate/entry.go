@@ -2,7 +2,6 @@ package gate
 
 import (
 	"slices"
-	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
@@ -29,7 +28,7 @@ func (f floor) below(t fencing.Token) bool { return !f.ok || f.mark.Token.Less(t
 //
 // The invariant: among the flights that were admitted by Enter all tokens are equal, and no higher than the durable mark unless an
 // operator lowers it meanwhile. So a lower write can never follow a higher one to the upstream, and after a crash no forwarded
-// token is above the mark on disk.
+// token is above the mark on disk. While a tree has such flights, those beneath it have the same token.
 type entry struct {
 	resource fencing.Resource
 	refs     int  // users of the entry: a joined admission, or an advance for Observe. At zero it leaves the table
@@ -43,9 +42,10 @@ type entry struct {
 
 	flights   []flight     // writes forwarded and without outcome, by token; one element unless Observe let others by
 	waiters   []*Admission // in order of arrival; all carry the highest token seen
+	beneath   beneath      // of a tree's key: the writes beneath, which are in neither of the two above
 	restoring bool         // a refused token is being taken back, or an operator sets the mark: nobody is admitted until that is durable
 	unsettled bool         // lower writes of the previous run may still be under way: wait for the end of recovery
-	dirty     bool         // it is in Gate.dirty
+	dirty     lines        // of its waiters, those that dispatchLocked has still to look at; if any, it is in Gate.dirty
 }
 
 // unproven is a token that was seen and that no outcome vouches for yet.
@@ -56,14 +56,6 @@ type unproven struct {
 	counts  bool // it stays seen even if all others are refused; it is proven once it is durable
 	gone    bool // no longer in entry.unproven
 	revoked bool // it is gone and was never to be seen: not durable, refused by the upstream, or lowered by an operator
-}
-
-type flight struct {
-	token     fencing.Token
-	writes    int       // admitted and not released
-	exclusive int       // of writes, those that were admitted alone
-	inDoubt   int       // of writes, those whose outcome is unknown
-	until     time.Time // when the last doubt ends
 }
 
 // seenLocked returns the highest mark seen, durable or not.
@@ -149,40 +141,6 @@ func (e *entry) revokeLocked(u *unproven) {
 	e.forgetLocked(u)
 }
 
-func (e *entry) addFlightLocked(t fencing.Token, exclusive bool) {
-	i := slices.IndexFunc(e.flights, func(f flight) bool { return f.token == t })
-	if i < 0 {
-		i = len(e.flights)
-		e.flights = append(e.flights, flight{token: t})
-	}
-	f := &e.flights[i]
-	f.writes++
-	if exclusive {
-		f.exclusive++
-	}
-}
-
-// flightLocked returns the flight of token t, which must exist.
-func (e *entry) flightLocked(t fencing.Token) *flight {
-	for i := range e.flights {
-		if e.flights[i].token == t {
-			return &e.flights[i]
-		}
-	}
-	panic("gate: released a write that is not in flight")
-}
-
-func (e *entry) dropFlightLocked(t fencing.Token, exclusive bool) {
-	f := e.flightLocked(t)
-	f.writes--
-	if exclusive {
-		f.exclusive--
-	}
-	if f.writes == 0 {
-		e.flights = slices.DeleteFunc(e.flights, func(f flight) bool { return f.writes == 0 })
-	}
-}
-
 // refLocked returns the entry of r with one more user. Finding and counting are one step under the lock: an entry that is about to
 // leave the table cannot be counted in.
 //
@@ -212,12 +170,15 @@ func (g *Gate) unrefLocked(e *entry) {
 	if e.refs--; e.refs > 0 {
 		return
 	}
-	if len(e.flights) > 0 || len(e.waiters) > 0 || len(e.unproven) > 0 {
+	b := &e.beneath
+	if len(e.flights) > 0 || len(e.waiters) > 0 || len(e.unproven) > 0 || len(b.flights)+len(b.waiters)+len(b.present)+len(b.watches) > 0 {
 		panic("gate: a resource in use left the table")
 	}
 	delete(g.entries, e.resource)
-	if len(g.free) < maxFree && !e.dirty {
-		*e = entry{flights: e.flights[:0], waiters: e.waiters[:0]}
+	if len(g.free) < maxFree && e.dirty == 0 {
+		*e = entry{flights: e.flights[:0], waiters: e.waiters[:0], beneath: beneath{
+			flights: b.flights[:0], waiters: b.waiters[:0], present: b.present[:0], watches: b.watches[:0],
+		}}
 		g.free = append(g.free, e)
 	}
 }

@@ -3,6 +3,7 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -27,10 +28,34 @@ type StaleTokenError struct {
 }
 
 func (e *StaleTokenError) Error() string {
+	relation := " is below the mark "
 	if e.Greater {
-		return fmt.Sprintf("token %v is not above the mark %v of %q", e.Token, e.Mark, e.Resource)
+		relation = " is not above the mark "
 	}
-	return fmt.Sprintf("token %v is below the mark %v of %q", e.Token, e.Mark, e.Resource)
+	return "token " + e.Token.String() + relation + e.Mark.String() + " of " + strconv.Quote(string(e.Resource))
+}
+
+// TreeReason says what lies beneath a tree that had to be empty.
+type TreeReason string
+
+// The reasons of a [TreeError].
+const (
+	TreeMarks  TreeReason = "marks"  // a token was seen on a resource beneath, now or ever
+	TreeWrites TreeReason = "writes" // a write beneath was under way: waiting, in flight or in doubt
+)
+
+// TreeError says that a write with [Tree.Empty] found something beneath its tree. Nothing was forwarded. For TreeMarks it is final:
+// marks do not expire.
+type TreeError struct {
+	Resource fencing.Resource // the tree's key
+	Reason   TreeReason
+}
+
+func (e *TreeError) Error() string {
+	if e.Reason == TreeWrites {
+		return fmt.Sprintf("writes beneath %q were under way", e.Resource)
+	}
+	return fmt.Sprintf("resources beneath %q have marks", e.Resource)
 }
 
 // BusyReason says what a write waited for in vain.

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -19,6 +21,9 @@ func (g *Gate) CheckInvariants() error {
 		if slices.Contains(g.free, e) {
 			return fmt.Errorf("entry of %q is on the free list", r)
 		}
+	}
+	if len(g.setting) > 0 && len(g.entries) == 0 {
+		return fmt.Errorf("%d marks are being set by nobody", len(g.setting))
 	}
 	if len(g.dirty) > 0 {
 		return fmt.Errorf("%d entries left to look at", len(g.dirty))
@@ -43,7 +48,7 @@ func (e *entry) checkInvariantsLocked() error {
 		}
 		last = floor{u.mark, true}
 	}
-	for _, f := range e.flights {
+	for _, f := range slices.Concat(e.flights, e.beneath.flights) {
 		if f.writes <= 0 || f.inDoubt < 0 || f.inDoubt > f.writes {
 			return fmt.Errorf("flight %+v", f)
 		}
@@ -51,6 +56,34 @@ func (e *entry) checkInvariantsLocked() error {
 	for _, w := range e.waiters {
 		if !w.waiting || w.token != e.seenLocked().mark.Token {
 			return fmt.Errorf("%v waits although the highest token seen is %v", w.token, e.seenLocked().mark.Token)
+		}
+	}
+	return e.beneath.checkInvariantsLocked(e.seenLocked())
+}
+
+func (b *beneath) checkInvariantsLocked(tree floor) error {
+	for _, p := range b.present {
+		if p.writes <= 0 {
+			return fmt.Errorf("presence %+v", p)
+		}
+	}
+	for _, w := range b.waiters {
+		if !w.waiting || tree.refuses(w.token, false) {
+			return fmt.Errorf("%v waits beneath although the highest token seen is %v", w.token, tree.mark.Token)
+		}
+	}
+	bySeq := func(v, w *Admission) int { return cmp.Compare(v.seq, w.seq) }
+	if !slices.IsSortedFunc(b.waiters, bySeq) {
+		return errors.New("the waiters beneath are out of order")
+	}
+	for _, w := range b.waiters {
+		if !slices.ContainsFunc(b.present, func(p presence) bool { return p.token == w.token }) {
+			return fmt.Errorf("%v waits beneath and is not present", w.token)
+		}
+	}
+	for _, w := range b.watches {
+		if !slices.ContainsFunc(w.by.claims, func(c claim) bool { return c.kind == whole && c.entry != nil && &c.entry.beneath == b }) {
+			return fmt.Errorf("%v watches although it has left", w.by.token)
 		}
 	}
 	return nil

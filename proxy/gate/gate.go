@@ -19,6 +19,9 @@ type Store interface {
 	// Restore puts to (nil: no mark) in the place of a mark whose token is from, durably, and reports whether it did. After an
 	// error of Advance or Restore either nothing was changed or Err is not nil.
 	Restore(r fencing.Resource, from fencing.Token, to *fencing.Mark) (bool, error)
+	// Beneath returns the highest token among the durable marks whose resource begins with prefix; ok is false if there are none.
+	// Every mark that Advance has returned for counts.
+	Beneath(prefix fencing.Resource) (highest fencing.Token, ok bool, err error)
 	// Err is not nil once the store can no longer be trusted. It is cheap: the gate asks before every admission.
 	Err() error
 }
@@ -61,6 +64,10 @@ type Gate struct {
 	storing int // advances for Observe and restores under way; Close waits for them
 	// +checklocks:mu
 	dirty []*entry // entries that dispatchLocked has still to look at
+	// +checklocks:mu
+	waited uint64 // writes that have waited; the last one's Admission.seq
+	// +checklocks:mu
+	setting []fencing.ResourceMark // marks that SetMark has on their way to the disk
 }
 
 // New returns a gate on the marks of store.
@@ -86,13 +93,21 @@ func New(store Store, c Config) *Gate {
 
 // Write describes a write that asks to be admitted.
 type Write struct {
-	Resources []fencing.Resource // at least one; the gate sorts and removes doubles in a copy
-	Token     fencing.Token
+	// Resources are what the write changes, each by itself. There is at least one, or a tree. The gate sorts and removes doubles in a
+	// copy.
+	Resources []fencing.Resource
+	// Under are the keys of the trees that the write lies in. It is refused below their marks, which it leaves as they are.
+	Under []fencing.Resource
+	// Trees are the subtrees that the write changes as a whole. No key stands twice in Resources, Under and Trees together.
+	Trees []Tree
+	Token fencing.Token
 	// Greater means that the token must be above every mark, not only at it. A token is used up by the write that makes it the
-	// mark, even if that is not forwarded in the end.
+	// mark, even if that is not forwarded in the end. Marks of trees that the write lies in, and of resources in a tree that it
+	// changes, may be equal all the same.
 	Greater bool
 	// Exclusive admits the write only when nothing at all is in flight or in doubt on its resources, in order of arrival, and
-	// nothing beside it: for stores that mix the bytes of two writes.
+	// nothing beside it: for stores that mix the bytes of two writes. On a tree that it changes, that goes for writes beneath too;
+	// on one that it lies in, for writes on the whole tree only.
 	Exclusive bool
 	// DrainTimeout is the longest wait for other writes, counted from when the write begins to wait. The time that the store
 	// takes before that to make the write's own mark durable is not counted.
@@ -102,21 +117,21 @@ type Write struct {
 	Policy       string
 }
 
-// Enter waits until the write may be forwarded. It blocks while the mark is made durable and, at most w.DrainTimeout, while writes
-// with another token have no outcome.
+// Enter waits until the write may be forwarded. It blocks while the marks beneath its trees are read, while its own mark is made
+// durable and, at most w.DrainTimeout, while writes with another token have no outcome.
 //
-// The error is a [*StaleTokenError], a [*BusyError], a [*StoreError], [ErrClosed], or that of ctx; in each case nothing may be
+// The error is a [*StaleTokenError], a [*TreeError], a [*BusyError], a [*StoreError], [ErrClosed], or that of ctx; in each case nothing may be
 // forwarded. A mark that was advanced stays advanced even if the write then gives up (G2). A cancelled waiter leaves nothing
 // else behind.
 func (g *Gate) Enter(ctx context.Context, w Write) (*Admission, error) {
 	w.Resources = normalize(w.Resources)
-	a := newAdmission(g, w)
-	if err := g.join(a, w.Resources); err != nil {
+	a := newAdmission(g, &w)
+	if err := g.join(a, &w); err != nil {
 		return nil, err
 	}
 	var deadline time.Time
 	for {
-		if err := g.advance(a, w); err != nil {
+		if err := g.advance(a, &w); err != nil {
 			return nil, err
 		}
 		v, err := g.admitOrQueue(a)
@@ -137,49 +152,66 @@ func (g *Gate) Enter(ctx context.Context, w Write) (*Admission, error) {
 	}
 }
 
-// Check reports whether a token is stale on one of the resources, as Enter would, without waiting for other writes and without leaving
-// a trace. It lets a caller refuse a write before its body is read. Its error is a [*StaleTokenError], a [*StoreError] or
-// [ErrClosed].
-func (g *Gate) Check(resources []fencing.Resource, t fencing.Token, greater bool) error {
+// Check reports whether the token is stale by the mark of one of the write's resources and trees, as Enter would, without waiting for
+// other writes and without leaving a trace. It lets a caller refuse a write before its body is read. What lies beneath its trees it
+// does not look for. Its error is a [*StaleTokenError], a [*StoreError] or [ErrClosed].
+func (g *Gate) Check(w Write) error {
 	if err := g.store.Err(); err != nil {
 		return &StoreError{Op: "load", Err: err}
 	}
-	for _, r := range resources {
-		g.mu.Lock()
-		if g.closed {
-			g.mu.Unlock()
-			return ErrClosed
+	for _, r := range w.Resources {
+		if err := g.check(r, w.Token, w.Greater); err != nil {
+			return err
 		}
-		var seen floor
-		e := g.entries[r]
-		known := e != nil && e.known
-		if known {
-			seen = e.seenLocked()
+	}
+	for _, r := range w.Under {
+		if err := g.check(r, w.Token, false); err != nil {
+			return err
 		}
-		g.mu.Unlock()
-		if !known {
-			m, ok, err := g.store.Load(r)
-			if err != nil {
-				return &StoreError{Op: "load", Err: err}
-			}
-			seen = floor{m, ok}
-		}
-		if seen.refuses(t, greater) {
-			return &StaleTokenError{Resource: r, Token: t, Mark: seen.mark.Token, Greater: greater}
+	}
+	for _, t := range w.Trees {
+		if err := g.check(t.Key, w.Token, w.Greater); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+func (g *Gate) check(r fencing.Resource, t fencing.Token, greater bool) error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return ErrClosed
+	}
+	var seen floor
+	e := g.entries[r]
+	known := e != nil && e.known
+	if known {
+		seen = e.seenLocked()
+	}
+	g.mu.Unlock()
+	if !known {
+		m, ok, err := g.store.Load(r)
+		if err != nil {
+			return &StoreError{Op: "load", Err: err}
+		}
+		seen = floor{m, ok}
+	}
+	if seen.refuses(t, greater) {
+		return &StaleTokenError{Resource: r, Token: t, Mark: seen.mark.Token, Greater: greater}
+	}
+	return nil
+}
+
 // Observe lets a write through without making it wait, and says what Enter would have refused it with: a [*StaleTokenError], a
-// [*StoreError] or [ErrClosed]. The admission is nil only if the mark could not be read or the gate is closed. A higher token becomes
-// the highest seen at once and durable in the background, so an observed write can be ahead of its mark on disk. While it is in
-// flight, writes with other tokens that come through Enter wait for it.
+// [*TreeError], a [*StoreError] or [ErrClosed]. The admission is nil only if a mark could not be read or the gate is closed. A higher
+// token becomes the highest seen at once and durable in the background, so an observed write can be ahead of its mark on disk. While it
+// is in flight, writes with other tokens that come through Enter wait for it.
 func (g *Gate) Observe(w Write) (*Admission, error) {
 	w.Resources = normalize(w.Resources)
 	w.Exclusive = false
-	a := newAdmission(g, w)
-	if err := g.join(a, w.Resources); err != nil {
+	a := newAdmission(g, &w)
+	if err := g.join(a, &w); err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
@@ -188,28 +220,33 @@ func (g *Gate) Observe(w Write) (*Admission, error) {
 		g.leaveLocked(a)
 		return nil, ErrClosed
 	}
-	err := a.staleLocked()
+	err := a.rejectionLocked()
 	if err == nil && g.storing < maxStoring {
-		if ms := g.raiseLocked(a, w); len(ms) > 0 {
+		if ms := g.raiseLocked(a, &w); len(ms) > 0 {
 			g.advanceLater(a, ms)
 		}
 	}
 	g.admitLocked(a)
+	g.passLocked(a)
 	return a, err
 }
 
-// maxStoring bounds the advances under way for Observe. Beyond it an observed token leaves no mark.
+// maxStoring bounds the advances under way for Observe. Beyond it an observed token leaves no mark, nor is it present beneath a tree.
 const maxStoring = 256
 
-// advanceLater makes marks durable in the background. The goroutine ends when the store answers; Close waits for it.
+// advanceLater makes marks durable in the background. The goroutine ends when the store answers; Close waits for it. Until then the token
+// stays present beneath the trees of the write: it may have left before its mark is where a scan finds it.
 //
 // +checklocks:g.mu
 func (g *Gate) advanceLater(a *Admission, ms []fencing.ResourceMark) {
 	g.storing++
-	for i := range a.claims {
-		a.claims[i].entry.refs++
-	}
 	held := slices.Clone(a.claims)
+	for i := range held {
+		held[i].entry.refs++
+		if held[i].present {
+			held[i].entry.beneath.arriveLocked(a.token)
+		}
+	}
 	go func() {
 		_ = g.restoreAll(g.advancedLater(held, ms, g.store.Advance(ms))) // on error the mark stays; its writer was answered
 	}()
@@ -222,6 +259,9 @@ func (g *Gate) advancedLater(held []claim, ms []fencing.ResourceMark, err error)
 	g.advancedLocked(ms, err)
 	for i := range held {
 		e := held[i].entry
+		if held[i].present {
+			e.beneath.departLocked(ms[0].Mark.Token)
+		}
 		if u := g.beginRestoreLocked(e); u != nil {
 			back = append(back, restoration{e, u})
 		}
@@ -252,8 +292,9 @@ func (g *Gate) admitOrQueue(a *Admission) (verdict, error) {
 	return v, err
 }
 
-// join puts the admission's resources on the table and makes their marks known. On error the admission has left.
-func (g *Gate) join(a *Admission, resources []fencing.Resource) error {
+// join puts the admission's keys on the table and makes their marks known, and those beneath its trees. On error the admission has
+// left.
+func (g *Gate) join(a *Admission, w *Write) error {
 	if err := g.store.Err(); err != nil {
 		return &StoreError{Op: "load", Err: err}
 	}
@@ -263,16 +304,38 @@ func (g *Gate) join(a *Admission, resources []fencing.Resource) error {
 		return ErrClosed
 	}
 	known := true
-	for i, r := range resources {
-		e := g.refLocked(r)
-		a.claims[i].entry = e
-		known = known && e.known
+	n := 0
+	for _, r := range w.Resources {
+		known = g.claimLocked(&a.claims[n], r, plain) && known
+		n++
+	}
+	for _, r := range w.Under {
+		known = g.claimLocked(&a.claims[n], r, under) && known
+		n++
+	}
+	for _, t := range w.Trees {
+		known = g.claimLocked(&a.claims[n], t.Key, whole) && known
+		g.watchLocked(a, a.claims[n].entry, t)
+		n++
 	}
 	g.mu.Unlock()
-	if known {
+	if !known {
+		if err := g.load(a); err != nil {
+			return err
+		}
+	}
+	if len(w.Trees) == 0 {
 		return nil
 	}
-	return g.load(a)
+	return g.scan(a)
+}
+
+// claimLocked puts one key on the table and reports whether its mark is known.
+//
+// +checklocks:g.mu
+func (g *Gate) claimLocked(c *claim, r fencing.Resource, k kind) (known bool) {
+	c.entry, c.kind = g.refLocked(r), k
+	return c.entry.known
 }
 
 // load reads the marks that are not known yet. Only the gate advances marks, and only those of known entries, so two loads of one

@@ -26,9 +26,13 @@ type memStore struct {
 	onLoad    func(fencing.Resource) error
 	onAdvance func([]fencing.ResourceMark) error
 	onRestore func(fencing.Resource, fencing.Token) error
+	onBeneath func(fencing.Resource) error
 	after     func() // called before a step that took effect returns
-	advances  int
-	restores  int
+	// afterBeneath is called before a scan returns what it has read.
+	afterBeneath func()
+	advances     int
+	restores     int
+	scans        int
 }
 
 // newMemStore returns a store that holds marks for the given resource and token pairs.
@@ -117,6 +121,29 @@ func (s *memStore) Restore(r fencing.Resource, from fencing.Token, to *fencing.M
 	return true, nil
 }
 
+func (s *memStore) Beneath(prefix fencing.Resource) (highest fencing.Token, ok bool, err error) {
+	s.mu.Lock()
+	hook, after := s.onBeneath, s.afterBeneath
+	s.scans++
+	s.mu.Unlock()
+	if after != nil {
+		defer after()
+	}
+	if hook != nil {
+		if err := hook(prefix); err != nil {
+			return fencing.Token{}, false, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r, m := range s.marks {
+		if strings.HasPrefix(string(r), string(prefix)) && (!ok || highest.Less(m.Token)) {
+			highest, ok = m.Token, true
+		}
+	}
+	return highest, ok, s.err
+}
+
 // fail makes the store report err from now on; nil heals it.
 func (s *memStore) fail(err error) {
 	s.mu.Lock()
@@ -146,7 +173,7 @@ func (s *memStore) holdRestore() (release func(error)) {
 func (s *memStore) unhold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.onAdvance, s.onRestore, s.onLoad, s.after = nil, nil, nil, func() {}
+	s.onAdvance, s.onRestore, s.onLoad, s.onBeneath, s.after, s.afterBeneath = nil, nil, nil, nil, func() {}, nil
 }
 
 func (s *memStore) mark(r fencing.Resource) (fencing.Mark, bool) {

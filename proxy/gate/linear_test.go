@@ -113,7 +113,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 
 // readMark asks the gate for the mark of r.
 func readMark(g *gate.Gate) uint64 {
-	stale, ok := errors.AsType[*gate.StaleTokenError](g.Check([]fencing.Resource{"r"}, fencing.Token{}, false))
+	stale, ok := errors.AsType[*gate.StaleTokenError](g.Check(gate.Write{Resources: []fencing.Resource{"r"}, Token: fencing.Token{}}))
 	if !ok {
 		return 0
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The reference model. A resource's mark is the highest token that somebody vouches for; that is all there is to G2 and to refused
-// tokens. What may be in flight follows from the flights alone.
+// The reference model. The mark of a key is the highest token that somebody vouches for; that is all there is to G2 and to refused
+// tokens. What may be in flight follows from the flights alone. A tree is judged by the marks of all that lies beneath.
 type model map[fencing.Resource]map[uint64]*vote
 
 // vote is a token that was seen on a resource.
@@ -33,15 +34,9 @@ func (m model) mark(r fencing.Resource) (top uint64) { // 0: none
 	return top
 }
 
-func (m model) staleOn(p *sim) bool {
-	return slices.ContainsFunc(p.w.Resources, func(r fencing.Resource) bool {
-		return p.n < m.mark(r) || p.w.Greater && p.n == m.mark(r)
-	})
-}
-
 // join has a write vouch for its token, again where its vote was struck out.
 func (m model) join(p *sim) {
-	for _, r := range p.w.Resources {
+	for _, r := range keysOf(p.w) {
 		if v := p.votes[r]; v != nil && m[r][p.n] == v {
 			continue
 		}
@@ -79,13 +74,68 @@ type sim struct {
 	*attempt
 	n        uint64
 	observed bool
+	unseen   bool // observed although Enter would have refused it
 	votes    map[fencing.Resource]*vote
 	until    time.Time // in flight: when it ends of its own accord, if not zero
 	deadline time.Time
 }
 
+// keysOf returns the keys whose marks the write advances.
+func keysOf(w gate.Write) []fencing.Resource {
+	keys := slices.Clone(w.Resources)
+	for _, t := range w.Trees {
+		keys = append(keys, t.Key)
+	}
+	return keys
+}
+
+func meet(a, b []fencing.Resource) bool {
+	return slices.ContainsFunc(a, func(r fencing.Resource) bool { return slices.Contains(b, r) })
+}
+
+// shares reports whether p and q change something in common. Two writes that lie in one tree do not by that alone.
 func (p *sim) shares(q *sim) bool {
-	return slices.ContainsFunc(p.w.Resources, func(r fencing.Resource) bool { return slices.Contains(q.w.Resources, r) })
+	pk, qk := keysOf(p.w), keysOf(q.w)
+	return meet(pk, qk) || meet(pk, q.w.Under) || meet(p.w.Under, qk)
+}
+
+// stale reports whether Enter would refuse n as stale, by the marks of the write's own keys, or by what lies beneath its trees.
+func (x *machine) stale(n uint64, w gate.Write) (byOwn, beneath bool) {
+	for _, r := range keysOf(w) {
+		byOwn = byOwn || n < x.m.mark(r) || w.Greater && n == x.m.mark(r)
+	}
+	for _, r := range w.Under {
+		byOwn = byOwn || n < x.m.mark(r)
+	}
+	for _, t := range w.Trees {
+		for r := range x.m {
+			beneath = beneath || strings.HasPrefix(string(r), string(t.Prefix)) && n < x.m.mark(r)
+		}
+		beneath = beneath || slices.ContainsFunc(x.live(), func(q *sim) bool { return slices.Contains(q.w.Under, t.Key) && !q.unseen && n < q.n })
+	}
+	return byOwn, beneath
+}
+
+// occupied reports whether one of the write's trees must be empty and is not.
+func (x *machine) occupied(w gate.Write) bool {
+	return slices.ContainsFunc(w.Trees, func(t gate.Tree) bool {
+		some := slices.ContainsFunc(x.live(), func(q *sim) bool { return slices.Contains(q.w.Under, t.Key) })
+		for r := range x.m {
+			some = some || strings.HasPrefix(string(r), string(t.Prefix)) && x.m.mark(r) > 0
+		}
+		return t.Empty && some
+	})
+}
+
+// live returns the writes that wait or have no outcome.
+func (x *machine) live() []*sim { return slices.Concat(x.open, x.flights) }
+
+// staleNow reports whether a write that waits has been overtaken.
+func (x *machine) staleNow(p *sim) bool {
+	w := p.w
+	w.Greater = false
+	byOwn, beneath := x.stale(p.n, w)
+	return byOwn || beneath
 }
 
 // excludes reports whether p and q may not be in flight together if Enter admits one of them.
@@ -102,21 +152,25 @@ type step struct {
 	seconds   int
 	greater   bool
 	exclusive bool
+	tree      bool // of collections: the whole of them
+	empty     bool
 }
 
-func drawSteps(t *rapid.T, all []fencing.Resource) []step {
+func drawSteps(t *rapid.T, all []fencing.Resource, most int) []step {
 	one := rapid.Custom(func(t *rapid.T) step {
 		return step{
 			kind: rapid.SampledFrom([]string{
 				"enter", "enter", "enter", "enter", "done", "done", "done", "settle", "in doubt", "refused", "refused", "not sent", "cancel",
 				"observe", "set mark", "pass",
 			}).Draw(t, "kind"),
-			resources: rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, len(all), rapid.ID).Draw(t, "resources"),
+			resources: rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, most, rapid.ID).Draw(t, "resources"),
 			delta:     rapid.IntRange(-2, 2).Draw(t, "delta"),
 			index:     rapid.IntRange(0, 1000).Draw(t, "index"),
 			seconds:   rapid.IntRange(0, 12).Draw(t, "seconds"),
 			greater:   rapid.IntRange(0, 7).Draw(t, "greater") == 7,
 			exclusive: rapid.IntRange(0, 3).Draw(t, "exclusive") == 3,
+			tree:      rapid.Bool().Draw(t, "tree"),
+			empty:     rapid.IntRange(0, 7).Draw(t, "empty") == 7,
 		}
 	})
 	return rapid.SliceOfN(one, 1, 60).Draw(t, "steps")
@@ -131,25 +185,39 @@ type machine struct {
 	open        []*sim // waiting
 	flights     []*sim
 	calmGreater bool // no mark was set since the last look: a waiting Greater write is the mark itself
+	shape       func(step) gate.Write
 }
 
-func newMachine(all []fencing.Resource, recovery time.Duration) *machine {
+// newMachine begins with marks on all but the first of so many of the resources.
+func newMachine(all []fencing.Resource, some int, recovery time.Duration) *machine {
 	x := &machine{s: newMemStore(), m: model{}, recovered: time.Now().Add(recovery)}
 	for i, r := range all {
 		x.m[r] = map[uint64]*vote{}
-		if i > 0 {
+		if i > 0 && i < some {
 			x.s.marks[r] = draining(mark(r, uint64(i))).Mark
 			x.m[r][uint64(i)] = &vote{good: true}
 		}
 	}
+	x.shape = func(st step) gate.Write { return writeAll(0, st.resources...) }
 	x.g = gate.New(x.s, gate.Config{Recover: recovery})
 	return x
 }
 
 func (x *machine) newSim(st step) *sim {
-	n := uint64(max(1, int(x.m.mark(st.resources[0]))+st.delta))
-	w := writeAll(n, st.resources...)
-	w.Greater, w.Exclusive = st.greater, st.exclusive
+	w := x.shape(st)
+	top := x.m.mark(w.Resources[0])
+	for _, t := range w.Trees {
+		for r := range x.m {
+			if strings.HasPrefix(string(r), string(t.Prefix)) {
+				top = max(top, x.m.mark(r))
+			}
+		}
+	}
+	for _, r := range w.Under {
+		top = max(top, x.m.mark(r))
+	}
+	n := uint64(max(1, int(top)+st.delta))
+	w.Token, w.Greater, w.Exclusive = fencing.Number(n), st.greater, st.exclusive
 	// No two things ever end at the same time: time passes in whole seconds, settling and doubts end at the half and timeouts at the
 	// quarter of one.
 	w.DrainTimeout = time.Duration(st.seconds)*time.Second + time.Second/4
@@ -162,30 +230,34 @@ func (x *machine) do(st step) error {
 	switch st.kind {
 	case "enter":
 		p := x.newSim(st)
-		stale := x.m.staleOn(p)
-		if !stale {
+		want := x.rejection(p)
+		drains := x.drains(p, want)
+		if want == "" {
 			x.m.join(p)
 		}
 		p.attempt = try(x.g, p.w)
-		if !stale {
+		if want == "" {
 			x.open = append(x.open, p)
-			break
+			return drains()
 		}
-		if _, ok := errors.AsType[*gate.StaleTokenError](p.err); !p.returned() || !ok {
-			return fmt.Errorf("Enter(%d) = %v; want stale", p.n, p.err)
+		if !p.returned() || rejectionOf(p.err) != want {
+			return fmt.Errorf("Enter(%d) on %q = %v; want %s", p.n, keysOf(p.w), p.err, want)
 		}
 	case "observe":
 		p := x.newSim(st)
 		p.observed, p.w.Exclusive = true, false
-		stale := x.m.staleOn(p)
-		if !stale {
+		want := x.rejection(p)
+		drains := x.drains(p, want)
+		p.unseen = want != ""
+		if want == "" {
 			x.m.join(p)
 		}
 		p.a, p.err = x.g.Observe(p.w)
-		if _, ok := errors.AsType[*gate.StaleTokenError](p.err); p.a == nil || ok != stale {
-			return fmt.Errorf("Observe(%d) = %v, %v; want an admission, stale %v", p.n, p.a, p.err, stale)
+		if p.a == nil || rejectionOf(p.err) != want {
+			return fmt.Errorf("Observe(%d) on %q = %v, %v; want an admission and %q", p.n, keysOf(p.w), p.a, p.err, want)
 		}
 		x.flights = append(x.flights, p)
+		return drains()
 	case "set mark":
 		return x.setMark(st)
 	case "cancel":
@@ -200,8 +272,56 @@ func (x *machine) do(st step) error {
 	return nil
 }
 
+// rejection returns what Enter must refuse the write as, if at all.
+func (x *machine) rejection(p *sim) string {
+	byOwn, beneath := x.stale(p.n, p.w)
+	switch {
+	case byOwn:
+		return "stale"
+	case x.occupied(p.w):
+		return "not empty"
+	case beneath:
+		return "stale"
+	}
+	return ""
+}
+
+func rejectionOf(err error) string {
+	if _, ok := errors.AsType[*gate.StaleTokenError](err); ok {
+		return "stale"
+	}
+	if _, ok := errors.AsType[*gate.TreeError](err); ok {
+		return "not empty"
+	}
+	return ""
+}
+
+// drains returns a check, for after the write was seen, that the marks which it advanced record whether others were under way.
+func (x *machine) drains(p *sim, rejection string) func() error {
+	want := time.Now().Before(x.recovered) ||
+		slices.ContainsFunc(x.flights, func(q *sim) bool { return p.shares(q) && p.n != q.n })
+	var raised []fencing.Resource
+	for _, r := range keysOf(p.w) {
+		if x.m.mark(r) < p.n && rejection == "" {
+			raised = append(raised, r)
+		}
+	}
+	return func() error {
+		synctest.Wait()
+		for _, r := range raised {
+			if m, _ := x.s.mark(r); m.Token == fencing.Number(p.n) && m.Draining != want {
+				return fmt.Errorf("the mark %d of %q has Draining %v; want %v", p.n, r, m.Draining, want)
+			}
+		}
+		return nil
+	}
+}
+
 func (x *machine) setMark(st step) error {
 	r := st.resources[0]
+	if ts := x.shape(st).Trees; len(ts) > 0 {
+		r = ts[0].Key
+	}
 	was := x.m.mark(r)
 	n := uint64(max(1, int(was)+st.delta))
 	old, _, err := x.g.SetMark(r, mark(r, n).Mark, st.exclusive)
@@ -220,7 +340,7 @@ func (x *machine) setMark(st step) error {
 		x.calmGreater = false
 		x.m.set(r, n)
 		for _, p := range x.open {
-			if !x.m.staleOn(&sim{n: p.n, attempt: &attempt{w: writeAll(p.n, p.w.Resources...)}}) {
+			if !x.staleNow(p) {
 				x.m.join(p)
 			}
 		}
@@ -287,8 +407,8 @@ func (x *machine) look() error {
 		x.flights = append(x.flights, p)
 	}
 	for _, p := range x.open {
-		if x.m.staleOn(&sim{n: p.n, attempt: &attempt{w: writeAll(p.n, p.w.Resources...)}}) {
-			return fmt.Errorf("%d waits on %q although it is stale", p.n, p.w.Resources)
+		if x.staleNow(p) || x.occupied(p.w) {
+			return fmt.Errorf("%d waits on %q although it is stale, or not empty", p.n, keysOf(p.w))
 		}
 	}
 	if err := x.lookAtWaiters(); err != nil {
@@ -303,11 +423,12 @@ func (x *machine) look() error {
 }
 
 func (x *machine) lookAtError(p *sim) error {
-	_, stale := errors.AsType[*gate.StaleTokenError](p.err)
+	rejection := rejectionOf(p.err)
 	_, busy := errors.AsType[*gate.BusyError](p.err)
-	overtaken := slices.ContainsFunc(p.w.Resources, func(r fencing.Resource) bool { return p.n < x.m.mark(r) })
+	overtaken := x.staleNow(p)
 	switch {
-	case stale && (overtaken || p.w.Greater && !x.calmGreater):
+	case rejection == "stale" && (overtaken || p.w.Greater && !x.calmGreater):
+	case rejection == "not empty" && x.occupied(p.w):
 	case busy && !p.deadline.After(p.at):
 	case errors.Is(p.err, context.Canceled):
 	default:
@@ -317,7 +438,12 @@ func (x *machine) lookAtError(p *sim) error {
 }
 
 func (x *machine) lookAtAdmission(p *sim) error {
-	for _, r := range p.w.Resources {
+	for _, r := range p.w.Under {
+		if m, _ := x.s.mark(r); p.at.Before(x.recovered) && m.Draining {
+			return fmt.Errorf("%d was admitted beneath %q although that still recovers", p.n, r)
+		}
+	}
+	for _, r := range keysOf(p.w) {
 		m, _ := x.s.mark(r)
 		if m.Token != fencing.Number(p.n) {
 			return fmt.Errorf("%d was admitted on %q, whose durable mark is %v", p.n, r, m.Token)
@@ -361,6 +487,12 @@ func (x *machine) finish() error {
 	for _, p := range x.open {
 		p.cancel()
 	}
+	synctest.Wait()
+	for _, p := range x.open {
+		if p.err == nil { // one that gave up let it in before it was cancelled
+			p.a.Done(0)
+		}
+	}
 	for _, p := range x.flights {
 		p.a.Done(0)
 	}
@@ -377,28 +509,34 @@ func TestGateFollowsTheRule(t *testing.T) {
 		t.Run(fmt.Sprintf("%d resources", n), func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				recovery := rapid.SampledFrom([]time.Duration{0, 0, 9700 * time.Millisecond}).Draw(rt, "recover")
-				steps := drawSteps(rt, all)
-				var trouble error
-				synctest.Test(t, func(*testing.T) {
-					x := newMachine(all, recovery)
-					for i, st := range steps {
-						err := x.do(st)
-						if err == nil {
-							err = x.look()
-						}
-						if err != nil && trouble == nil {
-							trouble = fmt.Errorf("step %d, %+v: %w", i, st, err)
-							break
-						}
-					}
-					if err := x.finish(); err != nil && trouble == nil {
-						trouble = err
-					}
-				})
-				if trouble != nil {
-					rt.Fatal(trouble)
+				if err := runSteps(t, all, n, nil, recovery, drawSteps(rt, all, n)); err != nil {
+					rt.Fatal(err)
 				}
 			})
 		})
 	}
+}
+
+// runSteps carries the steps out in a bubble of their own. shape, if not nil, makes writes of them.
+func runSteps(t *testing.T, all []fencing.Resource, some int, shape func(step) gate.Write, recovery time.Duration, steps []step) (trouble error) {
+	synctest.Test(t, func(*testing.T) {
+		x := newMachine(all, some, recovery)
+		if shape != nil {
+			x.shape = shape
+		}
+		for i, st := range steps {
+			err := x.do(st)
+			if err == nil {
+				err = x.look()
+			}
+			if err != nil {
+				trouble = fmt.Errorf("step %d, %+v: %w", i, st, err)
+				break
+			}
+		}
+		if err := x.finish(); err != nil && trouble == nil {
+			trouble = err
+		}
+	})
+	return trouble
 }

@@ -15,8 +15,9 @@ func (g *Gate) SetMark(r fencing.Resource, m fencing.Mark, lower bool) (old fenc
 	if err := r.Check(); err != nil {
 		return fencing.Mark{}, false, err
 	}
-	a := newAdmission(g, Write{Resources: []fencing.Resource{r}, Token: m.Token})
-	if err := g.join(a, []fencing.Resource{r}); err != nil {
+	w := Write{Resources: []fencing.Resource{r}, Token: m.Token}
+	a := newAdmission(g, &w)
+	if err := g.join(a, &w); err != nil {
 		return fencing.Mark{}, false, err
 	}
 	e := a.claims[0].entry
@@ -24,7 +25,7 @@ func (g *Gate) SetMark(r fencing.Resource, m fencing.Mark, lower bool) (old fenc
 	g.mu.Lock()
 	seen := e.seenLocked()
 	old, ok = seen.mark, seen.ok
-	m.Draining = len(e.flights) > 0 || !g.recoverUntil.IsZero()
+	m.Draining = len(e.flights)+len(e.beneath.flights) > 0 || !g.recoverUntil.IsZero()
 	switch {
 	case e.restoring || e.durable != seen || slices.ContainsFunc(e.unproven, func(u *unproven) bool { return u.storing }):
 		err = ErrChanged
@@ -36,13 +37,15 @@ func (g *Gate) SetMark(r fencing.Resource, m fencing.Mark, lower bool) (old fenc
 		}
 	default:
 		e.restoring = true // nobody is admitted meanwhile
+		m.Draining = g.settingLocked(fencing.ResourceMark{Resource: r, Mark: m}) || m.Draining
 		g.mu.Unlock()
 		err = g.replace(e, seen, m)
 		g.mu.Lock()
+		g.setLocked(r)
 		e.restoring = false
 		e.settleLocked()
 		refused = g.beginRestoreLocked(e)
-		g.dispatchLocked(e)
+		g.dispatchLocked(e, own|below)
 	}
 	g.leaveLocked(a)
 	g.mu.Unlock()
@@ -85,7 +88,7 @@ type Stats struct {
 	InFlight  int // writes admitted and without outcome, those that settle among them
 	InDoubt   int // writes whose outcome is unknown and whose hold runs
 	Waiting   int // writes that wait to be admitted
-	Resources int // resources in use
+	Resources int // resources in use, trees among them
 }
 
 // Stats returns the present counts.
@@ -104,6 +107,7 @@ type State struct {
 	InFlight int
 	InDoubt  int
 	Waiting  int
+	Beneath  int  // of a tree's key: writes beneath that are in flight or in doubt, which the three above leave out
 	Settled  bool // false while the resource waits out the writes of an unclean stop
 }
 
@@ -117,10 +121,9 @@ func (g *Gate) Inspect(r fencing.Resource) (State, bool) {
 	}
 	seen := e.seenLocked()
 	s := State{Seen: seen.mark, HasSeen: seen.ok, Waiting: len(e.waiters), Settled: !e.unsettled || g.recoverUntil.IsZero()}
-	for _, f := range e.flights {
-		s.InFlight += f.writes - f.inDoubt
-		s.InDoubt += f.inDoubt
-	}
+	s.InFlight, s.InDoubt = countLocked(e.flights)
+	inFlight, inDoubt := countLocked(e.beneath.flights)
+	s.Beneath = inFlight + inDoubt
 	return s, true
 }
 
@@ -149,12 +152,12 @@ func (g *Gate) recovered() {
 func (g *Gate) dispatchAllLocked() {
 	var waited []*entry
 	for _, e := range g.entries {
-		if len(e.waiters) > 0 {
+		if len(e.waiters)+len(e.beneath.waiters) > 0 {
 			waited = append(waited, e)
 		}
 	}
 	for _, e := range waited {
-		g.dispatchLocked(e) // a no-op for one that an earlier dispatch emptied
+		g.dispatchLocked(e, own|below) // a no-op for one that an earlier dispatch emptied
 	}
 }
 

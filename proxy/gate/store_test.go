@@ -23,7 +23,7 @@ func TestNothingIsAdmittedBeforeItsMarkIsDurable(t *testing.T) {
 		}
 		try(g, write("r", 33)).wantStale(t, "r", 34) // seen already
 		try(g, write("s", 33)).wantStale(t, "s", 34)
-		wantStale(t, g.Check([]fencing.Resource{"r"}, token33, false), "r", 34)
+		wantStale(t, g.Check(writeAll(33, "r")), "r", 34)
 		s.wantMark(t, "r", 33)
 		release(nil)
 		p.wantAdmitted(t).Done(0)
@@ -127,7 +127,7 @@ func TestBrokenStoreAdmitsNothing(t *testing.T) {
 		s.fail(broken)
 		try(g, write("r", 34)).wantErr(t, broken) // although the mark is known
 		try(g, write("s", 1)).wantErr(t, broken)
-		if err := g.Check([]fencing.Resource{"r"}, fencing.Number(34), false); !errors.Is(err, broken) {
+		if err := g.Check(writeAll(34, "r")); !errors.Is(err, broken) {
 			t.Errorf("Check = %v; want the store's error", err)
 		}
 		if _, _, err := g.SetMark("r", mark("r", 99).Mark, false); !errors.Is(err, broken) {
@@ -169,7 +169,7 @@ func TestMarkThatCannotBeReadRefuses(t *testing.T) {
 		if a, err := g.Observe(write("s", 33)); a != nil || !errors.Is(err, damaged) {
 			t.Errorf("Observe = %v, %v; want nil and the store's error", a, err)
 		}
-		if err := g.Check([]fencing.Resource{"r", "s"}, token33, false); !errors.Is(err, damaged) {
+		if err := g.Check(writeAll(33, "r", "s")); !errors.Is(err, damaged) {
 			t.Errorf("Check = %v; want the store's error", err)
 		}
 		if _, _, err := g.SetMark("s", mark("s", 33).Mark, false); !errors.Is(err, damaged) {

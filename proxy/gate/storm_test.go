@@ -88,22 +88,24 @@ type gust struct {
 }
 
 func drawGusts(t *rapid.T, kinds, outcomes []string, all []fencing.Resource) []gust {
-	one := rapid.Custom(func(t *rapid.T) gust {
-		at := rapid.IntRange(0, 40).Draw(t, "at")
-		return gust{
-			at:        at,
-			patience:  rapid.SampledFrom([]int{0, 3, 10, 1000}).Draw(t, "patience"),
-			cancelAt:  rapid.SampledFrom([]int{1, 5, 5000, 5000, 5000}).Draw(t, "cancelAt"),
-			flight:    rapid.IntRange(0, 8).Draw(t, "flight"),
-			kind:      rapid.SampledFrom(kinds).Draw(t, "kind"),
-			outcome:   rapid.SampledFrom(outcomes).Draw(t, "outcome"),
-			n:         uint64(1 + at/5 + rapid.IntRange(0, 3).Draw(t, "n")),
-			resources: rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, len(all), rapid.ID).Draw(t, "resources"),
-			exclusive: rapid.IntRange(0, 3).Draw(t, "exclusive") == 3,
-			greater:   rapid.IntRange(0, 7).Draw(t, "greater") == 7,
-		}
-	})
+	one := rapid.Custom(func(t *rapid.T) gust { return drawGust(t, kinds, outcomes, all, len(all)) })
 	return rapid.SliceOfN(one, 2, 40).Draw(t, "gusts")
+}
+
+func drawGust(t *rapid.T, kinds, outcomes []string, all []fencing.Resource, most int) gust {
+	at := rapid.IntRange(0, 40).Draw(t, "at")
+	return gust{
+		at:        at,
+		patience:  rapid.SampledFrom([]int{0, 3, 10, 1000}).Draw(t, "patience"),
+		cancelAt:  rapid.SampledFrom([]int{1, 5, 5000, 5000, 5000}).Draw(t, "cancelAt"),
+		flight:    rapid.IntRange(0, 8).Draw(t, "flight"),
+		kind:      rapid.SampledFrom(kinds).Draw(t, "kind"),
+		outcome:   rapid.SampledFrom(outcomes).Draw(t, "outcome"),
+		n:         uint64(1 + at/5 + rapid.IntRange(0, 3).Draw(t, "n")),
+		resources: rapid.SliceOfNDistinct(rapid.SampledFrom(all), 1, most, rapid.ID).Draw(t, "resources"),
+		exclusive: rapid.IntRange(0, 3).Draw(t, "exclusive") == 3,
+		greater:   rapid.IntRange(0, 7).Draw(t, "greater") == 7,
+	}
 }
 
 // blow carries out one call against a gate on a slow store.
@@ -222,5 +224,7 @@ func (s *memStore) slow(rnd *rand.Rand, fails bool) {
 	s.onLoad = func(fencing.Resource) error { _ = hesitate(); return nil }
 	s.onAdvance = func([]fencing.ResourceMark) error { return hesitate() }
 	s.onRestore = func(fencing.Resource, fencing.Token) error { return hesitate() }
+	s.onBeneath = func(fencing.Resource) error { return hesitate() }
+	s.afterBeneath = func() { _ = hesitate() }
 	s.after = func() { _ = hesitate() }
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,12 +15,18 @@ const (
 	again                // the token is no longer the highest seen: advance once more
 )
 
-// staleLocked returns a [*StaleTokenError] if the token is stale on one of the resources.
-func (a *Admission) staleLocked() error {
+// rejectionLocked returns a [*StaleTokenError] if the token is stale on one of the keys, or a [*TreeError].
+func (a *Admission) rejectionLocked() error {
 	for i := range a.claims {
 		c := &a.claims[i]
-		if seen := c.entry.seenLocked(); seen.refuses(a.token, a.greater && !c.raisedIt()) {
-			return &StaleTokenError{Resource: c.entry.resource, Token: a.token, Mark: seen.mark.Token, Greater: a.greater}
+		greater := a.greater && c.kind != under // a tree's mark is not used up by what lies beneath
+		if seen := c.entry.seenLocked(); seen.refuses(a.token, greater && !c.raisedIt()) {
+			return &StaleTokenError{Resource: c.entry.resource, Token: a.token, Mark: seen.mark.Token, Greater: greater}
+		}
+		if c.kind == whole {
+			if err := c.entry.beneath.rejectionLocked(a, c.entry.resource); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -35,16 +42,16 @@ func (g *Gate) judgeLocked(a *Admission) (verdict, error) {
 	if err := g.store.Err(); err != nil {
 		return wait, &StoreError{Op: "load", Err: err}
 	}
-	if err := a.staleLocked(); err != nil {
+	if err := a.rejectionLocked(); err != nil {
 		return wait, err
 	}
 	v := admit
 	for i := range a.claims {
-		e := a.claims[i].entry
-		if e.seenLocked().below(a.token) {
+		c := &a.claims[i]
+		if c.kind != under && c.entry.seenLocked().below(a.token) {
 			return again, nil // its advance failed or was taken back
 		}
-		if _, blocked := g.obstacleLocked(e, a); blocked {
+		if _, blocked := g.obstacleLocked(c, a); blocked {
 			v = wait
 		}
 	}
@@ -57,67 +64,106 @@ type obstacle struct {
 	until  time.Time // zero if not known
 }
 
-// obstacleLocked says what keeps a from being admitted as far as e is concerned.
+// obstacleLocked says what keeps a from being admitted as far as its claim c is concerned. Who waits for whom on a tree:
+//
+//   - a write on the whole tree for every other flight there, on the tree and beneath;
+//   - a write beneath for the flights on the tree alone. Its own mark is not the tree's, so the tree's need not be durable for it.
+//     But it does wait while that is taken back or set: whether a write beneath was in flight is stored with it.
 //
 // +checklocks:g.mu
-func (g *Gate) obstacleLocked(e *entry, a *Admission) (o obstacle, blocked bool) {
+func (g *Gate) obstacleLocked(c *claim, a *Admission) (o obstacle, blocked bool) {
+	e := c.entry
 	if e.unsettled && !g.recoverUntil.IsZero() {
 		return obstacle{BusyRecovering, g.recoverUntil}, true
 	}
-	if e.restoring || e.durable.below(a.token) {
+	if e.restoring || c.kind != under && e.durable.below(a.token) {
 		return obstacle{reason: BusyInFlight}, true
 	}
-	for i := range e.flights {
-		if f := &e.flights[i]; f.token != a.token || f.exclusive > 0 || a.exclusive {
-			if f.inDoubt == f.writes {
-				return obstacle{BusyInDoubt, f.until}, true
-			}
-			return obstacle{reason: BusyInFlight}, true
-		}
+	f := conflictLocked(e.flights, a)
+	if f == nil && c.kind == whole {
+		f = conflictLocked(e.beneath.flights, a)
 	}
-	for _, w := range e.waiters { // do not overtake a write that waits to be alone
-		if w == a {
-			break
-		}
-		if a.exclusive || w.exclusive {
-			return obstacle{reason: BusyInFlight}, true
-		}
+	switch {
+	case f != nil && f.inDoubt == f.writes:
+		return obstacle{BusyInDoubt, f.until}, true
+	case f != nil, behind(e.waiters, a), c.kind == whole && behind(e.beneath.waiters, a):
+		return obstacle{reason: BusyInFlight}, true
 	}
 	return obstacle{}, false
 }
 
-// dispatchLocked judges the waiters of e again, in order of arrival. It is called after every change of e. What it does can change
+// behind reports whether a would overtake a write of the line that waits to be alone, or another although it has to be alone itself.
+// One that does not wait yet comes after all others.
+func behind(line []*Admission, a *Admission) bool {
+	for _, w := range line {
+		if a.waiting && w.seq >= a.seq {
+			return false
+		}
+		if a.exclusive || w.exclusive {
+			return true
+		}
+	}
+	return false
+}
+
+// lines names waiters of an entry.
+type lines uint8
+
+const (
+	own   lines = 1 << iota // entry.waiters
+	below                   // entry.beneath.waiters
+)
+
+// blocks returns those who may wait for the write of the claim. Writes beneath a tree do not wait for each other there, so a busy tree
+// costs its writes nothing.
+func (c *claim) blocks() lines {
+	if c.kind == under {
+		return own
+	}
+	return own | below
+}
+
+// dispatchLocked judges waiters of e again, in order of arrival. It is called after every change of e. What it does can change
 // other entries of a waiter; those are looked at in turn, never recursively, so that a queue changes only under the hands of the
 // one loop that walks it.
 //
 // +checklocks:g.mu
-func (g *Gate) dispatchLocked(e *entry) {
-	if len(e.waiters) == 0 {
+func (g *Gate) dispatchLocked(e *entry, who lines) {
+	if len(e.waiters) == 0 && (len(e.beneath.waiters) == 0 || who == own) {
 		return
 	}
 	running := len(g.dirty) > 0
-	g.dirtyLocked(e)
+	g.dirtyLocked(e, who)
 	if running {
 		return
 	}
 	for len(g.dirty) > 0 {
 		e := g.dirty[len(g.dirty)-1]
-		e.dirty = false
-		for i := 0; i < len(e.waiters); {
-			if a := e.waiters[i]; !g.retryLocked(a) {
-				i++
-			}
+		who := e.dirty
+		e.dirty = 0
+		g.walkLocked(&e.waiters)
+		if who&below != 0 {
+			g.walkLocked(&e.beneath.waiters)
 		}
-		g.dirty = slices.DeleteFunc(g.dirty, func(d *entry) bool { return d == e && !d.dirty })
+		g.dirty = slices.DeleteFunc(g.dirty, func(d *entry) bool { return d == e && d.dirty == 0 })
 	}
 }
 
 // +checklocks:g.mu
-func (g *Gate) dirtyLocked(e *entry) {
-	if !e.dirty {
-		e.dirty = true
+func (g *Gate) walkLocked(line *[]*Admission) {
+	for i := 0; i < len(*line); {
+		if a := (*line)[i]; !g.retryLocked(a) {
+			i++
+		}
+	}
+}
+
+// +checklocks:g.mu
+func (g *Gate) dirtyLocked(e *entry, who lines) {
+	if e.dirty == 0 {
 		g.dirty = append(g.dirty, e)
 	}
+	e.dirty |= who
 }
 
 // retryLocked judges one waiter and reports whether it stopped waiting.
@@ -133,7 +179,7 @@ func (g *Gate) retryLocked(a *Admission) bool {
 		g.admitLocked(a)
 	} else {
 		for i := range a.claims { // an exclusive one may have been all that stopped those behind it, on any of its resources
-			g.dirtyLocked(a.claims[i].entry)
+			g.dirtyLocked(a.claims[i].entry, a.claims[i].blocks())
 		}
 	}
 	if err != nil {
@@ -143,13 +189,14 @@ func (g *Gate) retryLocked(a *Admission) bool {
 	return true
 }
 
-// overfullLocked returns a [*BusyError] if one more waiter is too many.
+// overfullLocked returns a [*BusyError] if one more waiter is too many. Writes beneath a tree are counted where they are, not there: a
+// busy resource does not turn writes on its neighbours away.
 //
 // +checklocks:g.mu
 func (g *Gate) overfullLocked(a *Admission) error {
 	for i := range a.claims {
 		e := a.claims[i].entry
-		if g.stats.Waiting >= g.maxWaitersTotal || len(e.waiters) >= g.maxWaiters {
+		if g.stats.Waiting >= g.maxWaitersTotal || a.claims[i].kind != under && len(e.waiters) >= g.maxWaiters {
 			return &BusyError{Resource: e.resource, Reason: BusyWaiters, RetryAfter: time.Second}
 		}
 	}
@@ -161,12 +208,22 @@ func (g *Gate) enqueueLocked(a *Admission) {
 	if a.result == nil {
 		a.result = make(chan result, 1)
 	}
+	g.waited++
+	a.seq = g.waited
 	for i := range a.claims {
-		e := a.claims[i].entry
-		e.waiters = append(e.waiters, a)
+		line := a.claims[i].lineLocked()
+		*line = append(*line, a)
 	}
 	a.waiting = true
 	g.stats.Waiting++
+}
+
+// lineLocked returns the queue in which the write of the claim waits. It is in ascending order of Admission.seq.
+func (c *claim) lineLocked() *[]*Admission {
+	if c.kind == under {
+		return &c.entry.beneath.waiters
+	}
+	return &c.entry.waiters
 }
 
 // dequeueLocked takes a waiter out of every queue it stands in.
@@ -174,8 +231,9 @@ func (g *Gate) enqueueLocked(a *Admission) {
 // +checklocks:g.mu
 func (g *Gate) dequeueLocked(a *Admission) {
 	for i := range a.claims {
-		e := a.claims[i].entry
-		e.waiters = slices.DeleteFunc(e.waiters, func(w *Admission) bool { return w == a })
+		line := a.claims[i].lineLocked()
+		at, _ := slices.BinarySearchFunc(*line, a.seq, func(w *Admission, seq uint64) int { return cmp.Compare(w.seq, seq) })
+		*line = slices.Delete(*line, at, at+1)
 	}
 	a.waiting = false
 	g.stats.Waiting--
@@ -207,7 +265,7 @@ func (g *Gate) await(ctx context.Context, a *Admission, deadline time.Time) (ver
 	}
 	g.dequeueLocked(a)
 	for i := range a.claims { // an exclusive one may have been all that stopped those behind it
-		g.dispatchLocked(a.claims[i].entry)
+		g.dispatchLocked(a.claims[i].entry, a.claims[i].blocks())
 	}
 	g.withdrawLocked(a)
 	return wait, err
@@ -230,9 +288,9 @@ func (g *Gate) withdrawLocked(a *Admission) {
 func (g *Gate) busyLocked(a *Admission) *BusyError {
 	b := &BusyError{Resource: a.claims[0].entry.resource, Reason: BusyInFlight, RetryAfter: time.Second}
 	for i := range a.claims {
-		e := a.claims[i].entry
-		if o, blocked := g.obstacleLocked(e, a); blocked {
-			b.Resource, b.Reason = e.resource, o.reason
+		c := &a.claims[i]
+		if o, blocked := g.obstacleLocked(c, a); blocked {
+			b.Resource, b.Reason = c.entry.resource, o.reason
 			if !o.until.IsZero() {
 				b.RetryAfter = max(b.RetryAfter, time.Until(o.until))
 			}

@@ -299,8 +299,8 @@ func TestGreaterWantsEveryMarkBelow(t *testing.T) {
 		if stale, ok := errors.AsType[*gate.StaleTokenError](p.err); !ok || !stale.Greater {
 			t.Errorf("the error is %+v; want Greater set", p.err)
 		}
-		wantStale(t, g.Check(p.w.Resources, token33, true), "r", 33)
-		if err := g.Check(p.w.Resources, token33, false); err != nil {
+		wantStale(t, g.Check(greater(writeAll(33, p.w.Resources...))), "r", 33)
+		if err := g.Check(writeAll(33, p.w.Resources...)); err != nil {
 			t.Errorf("Check(33) = %v; want nil", err)
 		}
 		q := try(g, greater(write("r", 34))) // waits, and is the mark itself then

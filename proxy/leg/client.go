@@ -40,6 +40,8 @@ type Request struct {
 	Trailer http.Header
 	// Patient lifts the timeout once the head of the answer has come: an event stream may be silent.
 	Patient bool
+	// OwnCase is the beginning, in canonical form, of names that the answer's header map is to hold as the upstream spells them.
+	OwnCase string
 	// Informational, if not nil, gets each 1xx answer but 100 and 101.
 	Informational func(status int, h http.Header)
 }

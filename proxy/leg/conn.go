@@ -17,7 +17,7 @@ const (
 	smallBody       = 64 << 10
 	maxInformation  = 32
 	writerPatience  = 50 * time.Millisecond
-	deadlineQuantum = 8 // a deadline is moved when this fraction of the timeout has passed
+	deadlineQuantum = 64 // a deadline is moved when this fraction of the timeout has passed
 )
 
 // conn is one connection. It is used by one exchange at a time.
@@ -30,6 +30,7 @@ type conn struct {
 	idleSince time.Time
 	deadline  atomic.Int64 // the one that is set, in nanoseconds since epoch; 0 for none
 	patient   atomic.Bool  // reads may take as long as they like
+	peek      *peeker      // of alive; nil until it is first needed
 }
 
 func newConn(c *Client, nc net.Conn) *conn {
@@ -60,14 +61,17 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 // epoch is what spans are measured from: the difference of two times does not follow the wall clock.
 var epoch = time.Now()
 
-// progress says that bytes move: the upstream has the whole timeout again. Moving a deadline costs, so it is moved in steps.
+// progress says that bytes move: the upstream has the whole timeout again. Moving a deadline costs, so it is moved in steps, and set one
+// step too late: nobody is given up before the timeout.
 func (c *conn) progress() {
-	next := time.Since(epoch) + c.client.Timeout
-	if next-time.Duration(c.deadline.Load()) < c.client.Timeout/deadlineQuantum {
+	step := c.client.Timeout / deadlineQuantum
+	span := c.client.Timeout + step
+	next := time.Since(epoch) + span
+	if next-time.Duration(c.deadline.Load()) < step {
 		return
 	}
 	c.deadline.Store(int64(next))
-	at := time.Now().Add(c.client.Timeout)
+	at := time.Now().Add(span)
 	// These fail on a dead connection, and then so does what follows.
 	if c.patient.Load() {
 		_ = c.net.SetWriteDeadline(at)
@@ -85,8 +89,9 @@ func (c *conn) write(p []byte) error {
 
 // exchange sends a request and reads the head of its answer. On error the connection is closed.
 func (c *conn) exchange(ctx context.Context, r *Request) (*http.Response, error) {
-	c.deadline.Store(0)
-	c.patient.Store(false)
+	if c.patient.Swap(false) {
+		c.deadline.Store(0) // reads have none
+	}
 	c.progress()
 	a := &answer{conn: c, ctx: ctx}
 	if ctx.Done() != nil {
@@ -139,8 +144,15 @@ func (c *conn) answered(err error) bool {
 func (c *conn) receive(r *Request) (*http.Response, error) {
 	c.headLeft = maxHead
 	defer func() { c.headLeft = -1 }()
-	request := &http.Request{Method: r.Method}
+	var request *http.Request // for ReadResponse, to which only HEAD matters
+	if r.Method == http.MethodHead {
+		request = &http.Request{Method: r.Method}
+	}
 	for range maxInformation {
+		var names []string
+		if r.OwnCase != "" {
+			names = peekNames(c.r, r.OwnCase)
+		}
 		resp, err := http.ReadResponse(c.r, request)
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -151,6 +163,9 @@ func (c *conn) receive(r *Request) (*http.Response, error) {
 		c.progress()
 		switch s := resp.StatusCode; {
 		case s == http.StatusSwitchingProtocols || s < 100 || s >= 200:
+			if r.OwnCase != "" {
+				respell(resp.Header, r.OwnCase, names)
+			}
 			return resp, nil
 		case s != http.StatusContinue && r.Informational != nil:
 			r.Informational(s, resp.Header)

@@ -317,6 +317,70 @@ func TestPatientReadOutlastsTheTimeout(t *testing.T) {
 	}
 }
 
+// An idle connection keeps the deadline of its last exchange, which must neither hide that the upstream closed it nor end the next exchange.
+func TestDeadlineOfTheLastExchangeIsNotThatOfTheNext(t *testing.T) {
+	closed, end := make(chan struct{}), make(chan struct{})
+	u := serve(t, func(c net.Conn, next func() string) {
+		for range 2 {
+			next()
+			_, _ = io.WriteString(c, ok)
+		}
+		<-end
+		c.Close()
+		closed <- struct{}{}
+	})
+	c := u.client(t)
+	c.Timeout = 400 * time.Millisecond
+	past := func() { time.Sleep(c.Timeout * 5 / 4) } // the deadline must be over, and a socket knows no other clock
+	do(t, c, request("PUT", fixed("x")))
+	past()
+	do(t, c, request("PUT", fixed("x")))
+	if n := u.conns.Load(); n != 1 {
+		t.Fatalf("%d connections for two requests; want 1", n)
+	}
+	past()
+	end <- struct{}{}
+	<-closed
+	do(t, c, request("PUT", fixed("x")))
+	if conns, n := u.conns.Load(), u.requests.Load(); conns != 2 || n != 3 {
+		t.Errorf("%d connections and %d requests; want 2 and 3", conns, n)
+	}
+	c.CloseIdle()
+	close(end)
+	<-closed
+}
+
+func TestUpstreamHasTheWholeTimeoutEachTime(t *testing.T) {
+	for _, patient := range []bool{false, true} {
+		t.Run(fmt.Sprint("after a patient request ", patient), func(t *testing.T) {
+			u := serve(t, func(c net.Conn, next func() string) {
+				for range 50 {
+					next()
+					_, _ = io.WriteString(c, ok)
+				}
+				next()
+				next() // until the client is gone
+			})
+			c := u.client(t)
+			c.Timeout = 500 * time.Millisecond
+			r := request("GET", nil)
+			r.Patient = patient
+			for range 50 {
+				do(t, c, r)
+			}
+			begin := time.Now()
+			_, err := c.Do(context.Background(), request("GET", nil))
+			took := time.Since(begin)
+			if e, isErr := errors.AsType[*leg.Error](err); !isErr || !e.Timeout {
+				t.Errorf("Do = %v; want a timeout", err)
+			}
+			if took < c.Timeout || u.conns.Load() != 1 {
+				t.Errorf("given up after %v on connection %d; want no less than %v on the first", took, u.conns.Load(), c.Timeout)
+			}
+		})
+	}
+}
+
 func TestEarlyAnswerToALongBody(t *testing.T) {
 	u := serve(t, func(c net.Conn, _ func() string) {
 		_, _ = io.ReadFull(c, make([]byte, 10))

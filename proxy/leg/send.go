@@ -28,9 +28,6 @@ func (r *Request) head(b *bytes.Buffer) error {
 	if strings.ContainsAny(r.Target, " \r\n\t\x00") || strings.ContainsAny(r.Host, "\r\n") || r.Target == "" {
 		return fmt.Errorf("the request target %q cannot be sent", r.Target)
 	}
-	if ua, ok := r.Header["User-Agent"]; ok && len(ua) == 1 && ua[0] == "" {
-		delete(r.Header, "User-Agent") // how httputil.ReverseProxy says that there is none
-	}
 	if err := r.Header.WriteSubset(b, own); err != nil {
 		return err
 	}
