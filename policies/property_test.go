@@ -67,7 +67,7 @@ func TestHarmlessSpellingsShareAKey(t *testing.T) {
 			path.WriteString("/" + strings.ReplaceAll(s, "%", rapid.SampledFrom([]string{"%25", "%2F", "%2E", "%C3%A9", "%20"}).Draw(t, "escape")))
 		}
 		one, other := path.String(), respell(t, path.String())
-		if !strings.Contains(opts, "trailing_slash: distinct") && !strings.Contains(opts, "trailing_slash: reject") && !strings.HasSuffix(one, "/") && !strings.Contains(one, ";") && rapid.Bool().Draw(t, "slash") {
+		if !strings.Contains(opts, "trailing_slash: distinct") && !strings.Contains(opts, "trailing_slash: reject") && !strings.HasSuffix(one, "/") && !strings.HasSuffix(one, "%2F") && !strings.Contains(one, ";") && rapid.Bool().Draw(t, "slash") {
 			other += "/"
 		}
 		other += rapid.SampledFrom([]string{"", "?", "?x=1", "?%zz", "?a;b"}).Draw(t, "query")
