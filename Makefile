@@ -7,10 +7,10 @@ PACKAGES = ./...
 RACE    ?= $(shell command -v $$($(GO) env CC) >/dev/null 2>&1 && [ "$$($(GO) env CGO_ENABLED)" = 1 ] && echo -race)
 # A skipped test names what is missing. FENCEPROXY_NO_SKIP=1 turns a skip into a failure.
 
-.PHONY: help build test short lint fuzz bench growth smoke chaos e2e deps image clean
+.PHONY: help build test short lint fuzz bench growth smoke chaos conformance e2e deps image clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/fenceproxy, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/fenceproxy ./cmd/fenceproxy
@@ -53,6 +53,10 @@ smoke: ## see that the benchmark runs; its numbers mean nothing
 
 chaos: ## faults against the real binary for CHAOSTIME (default 10m); the seed is printed, CHAOS="-chaos.seed=7" replays one
 	$(GO) test $(RACE) -run 'TestChaos$$' -count=1 -v -timeout 60m ./proxy/chaos -args -chaos.for=$${CHAOSTIME:-10m} $(CHAOS)
+
+conformance: ## run other people's suites (litmus, versitygw's, http-cache-tests) directly and through the proxy, and compare (about 25 minutes)
+	[ -d bin/conformance/node_modules/http-cache-tests ] || ! command -v npm >/dev/null || npm install --no-audit --no-fund --prefix bin/conformance http-cache-tests@0.4.5
+	FENCEPROXY_CONFORMANCE=1 FENCEPROXY_CACHE_TESTS=$(CURDIR)/bin/conformance/node_modules/http-cache-tests $(GO) test -count=1 -v -timeout 3h ./proxy/conformance
 
 deps: ## install the real servers and clients that tests use (Debian, as root)
 	.ci/deps

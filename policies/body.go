@@ -3,6 +3,7 @@ package policies
 import (
 	"fmt"
 	"mime"
+	"slices"
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/policies/dialect"
@@ -27,6 +28,9 @@ func (d *Decision) ResolveBody(body []byte) error {
 	if !d.NeedsBody {
 		return nil
 	}
+	if d.encoded {
+		return &BodyError{Policy: d.Policy.Name, Reason: "it is sent with a Content-Encoding, which the proxy does not undo; send it plain"}
+	}
 	if len(body) > d.MaxBody() {
 		return &BatchError{Policy: d.Policy.Name, Reason: fmt.Sprintf("its resources are named in the body, and that is larger than %d bytes", d.MaxBody())}
 	}
@@ -50,7 +54,7 @@ func (d *Decision) ResolveBody(body []byte) error {
 		return &BatchError{Policy: d.Policy.Name, Reason: fmt.Sprintf("it names %d resources, and max_batch allows %d", len(resources), most)}
 	}
 	d.Resources, d.NeedsBody = resources, false
-	return nil
+	return d.Policy.single(d)
 }
 
 // pendingKeys returns the keys of one template: one, or as many as the list in the body has elements.
@@ -94,6 +98,13 @@ func (d *Decision) bodyValues(field []string, body []byte) ([]string, string) {
 		return dialect.JSONPatchPaths(body)
 	}
 	return dialect.JSONStrings(body, field)
+}
+
+// isEncoded reports whether the body is compressed or framed in a way that the store undoes.
+func isEncoded(r *Request) bool {
+	return slices.ContainsFunc(r.Header["Content-Encoding"], func(v string) bool {
+		return v != "" && !strings.EqualFold(strings.TrimSpace(v), "identity")
+	})
 }
 
 // isJSONPatch reports whether the body is a JSON Patch (RFC 6902).

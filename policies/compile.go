@@ -14,8 +14,13 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // decodePolicies compiles defaults, unmatched_writes and policies. override is the flag's value of unmatched_writes, or empty.
 func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, override string) *Set {
 	base := defaultSettings()
+	var defaults section
 	if root.has("defaults") {
-		base.decode(root.at("defaults").section(settingKeys...))
+		defaults = root.at("defaults").section(settingKeys...)
+		base.decode(defaults)
+		if base.release.node != nil {
+			base.release.errorf("write it in the policy", "release speaks of one policy's methods and paths")
+		}
 	}
 	choices := []choice[unmatchedWrites]{{"reject", unmatchedReject}, {"allow", unmatchedAllow}, {"fence", unmatchedFence}}
 	enum(root, "unmatched_writes", &unmatched, nil, choices...)
@@ -47,6 +52,7 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 	set.all = slices.Clone(set.policies)
 	if unmatched == unmatchedFence {
 		set.builtin = builtinPolicy(base, ids)
+		set.builtin.checkHold(section{value: defaults.value}) // each key of defaults may have its effect elsewhere
 		set.builtin.Index = len(set.policies)
 		set.all = append(set.all, set.builtin)
 	}
@@ -63,6 +69,7 @@ func (l *loader) decodePolicies(root section, unmatched unmatchedWrites, overrid
 	checkNames(places, set.policies)
 	if len(l.problems) == 0 {
 		checkOrder(places, set)
+		checkShared(places, set)
 	}
 	return set
 }
@@ -80,6 +87,7 @@ func builtinPolicy(base settings, ids intern) *Policy {
 // decodePolicy returns a policy that is complete if nothing was reported.
 func (l *loader) decodePolicy(s section, base settings, ids intern) *Policy {
 	p := &Policy{}
+	base.release = value{}
 	base.decode(s)
 	base.fill(p, ids)
 	if s.has("name") {
@@ -100,6 +108,8 @@ func (l *loader) decodePolicy(s section, base settings, ids intern) *Policy {
 	} else {
 		s.at("resource").errorf("write a template: \"rides/{id}\"", "the policy does not name the resource that its tokens guard")
 	}
+	p.decodeRelease(base.release)
+	p.checkHold(s)
 	p.tree = p.hierarchical()
 	if p.subtree && !p.tree && s.has("collections") && p.pattern != nil && len(p.templates) > 0 {
 		s.at("collections").errorf("end the template with the rest of the path: resource: \"{path}\", or \"dav/{rest}\" for the path \"/dav/{rest...}\"",

@@ -17,6 +17,7 @@ type Config struct {
 	Upstream   Upstream
 	TokenStore TokenStore
 	Admin      Admin
+	Leases     Leases
 	Spool      Spool
 	Log        Log
 	Policies   *Set
@@ -71,6 +72,12 @@ type Admin struct {
 	TokenFile string // file with the bearer token for changes; empty: nothing can be changed
 }
 
+// Leases is the listener for built-in leases.
+type Leases struct {
+	Listen string // host:port; empty for none
+	Max    int    // how many are known at a time
+}
+
 // Spool says where bodies are kept until their write is admitted.
 type Spool struct {
 	Memory int64  // bytes of one body that are kept in memory
@@ -93,6 +100,7 @@ type Overrides struct {
 	MustExist       *bool
 	AdminListen     string // "off" for none
 	AdminTokenFile  string
+	LeasesListen    string // "off" for none
 	UnmatchedWrites string
 	LogLevel        string
 	LogFormat       string
@@ -103,6 +111,8 @@ const (
 	DefaultListen      = "127.0.0.1:8080"
 	DefaultAdminListen = "127.0.0.1:8081"
 	DefaultDir         = "/var/lib/fenceproxy"
+	// DefaultLeasesListen is where clients look for leases. Without leases.listen there are none.
+	DefaultLeasesListen = "127.0.0.1:8082"
 )
 
 func defaultConfig() *Config {
@@ -111,6 +121,7 @@ func defaultConfig() *Config {
 		Upstream:   Upstream{Timeout: 60 * time.Second, PreserveHost: true},
 		TokenStore: TokenStore{Dir: DefaultDir, MinFree: 256 << 20},
 		Admin:      Admin{Listen: DefaultAdminListen},
+		Leases:     Leases{Max: 10000},
 		Spool:      Spool{Memory: 1 << 20, Max: 5 << 30},
 		Log:        Log{Level: "info", Format: "text"},
 	}
@@ -127,11 +138,12 @@ func Load(name string, data []byte, over Overrides) (*Config, error) {
 		root = value{l: l}
 	}
 	if !broken {
-		s := root.section("listen", "upstream", "token_store", "admin", "spool", "log", "defaults", "unmatched_writes", "policies")
+		s := root.section("listen", "upstream", "token_store", "admin", "leases", "spool", "log", "defaults", "unmatched_writes", "policies")
 		c.decodeListen(s)
 		c.decodeUpstream(s, over)
 		c.decodeStore(s)
 		c.decodeAdmin(s)
+		c.decodeLeases(s)
 		c.decodeSpoolAndLog(s)
 		c.apply(value{l: l}, over)
 		unmatched := unmatchedReject
@@ -280,6 +292,52 @@ func (a *Admin) setListen(v value, t string) {
 	checkAddress(v, t)
 }
 
+// maxLeases bounds leases.max: what is known of a lease is in memory.
+const maxLeases = 1_000_000
+
+func (c *Config) decodeLeases(root section) {
+	if !root.has("leases") {
+		return
+	}
+	s := root.at("leases").section("listen", "max")
+	switch v, ok := s.keys["listen"]; {
+	case ok:
+		if t, ok := v.text(); ok {
+			c.Leases.setListen(v, t)
+		}
+	default:
+		s.at("listen").errorf("write listen: "+DefaultLeasesListen, "the section names no listener, so there would be no leases")
+	}
+	v, ok := s.keys["max"]
+	if !ok {
+		return
+	}
+	n, ok := v.integer()
+	switch {
+	case !ok:
+	case n == 0 || n > maxLeases:
+		v.errorf("", "%d is out of range: 1 to %d leases", n, maxLeases)
+	default:
+		c.Leases.Max = n
+	}
+	if c.Leases.Listen == "" && s.has("listen") {
+		v.errorf("", "it has no effect: leases.listen is off")
+	}
+}
+
+func (l *Leases) setListen(v value, t string) {
+	if t == "off" || t == "" {
+		l.Listen = ""
+		return
+	}
+	l.Listen = t
+	checkAddress(v, t)
+	if host, _, err := net.SplitHostPort(t); err == nil && host != "localhost" && !net.ParseIP(host).IsLoopback() {
+		v.warnf("bind it to 127.0.0.1, or let only writers reach it",
+			"leases are handed out without asking who asks: whoever reaches %s can take one and fence the others out", clip(t))
+	}
+}
+
 func (c *Config) decodeSpoolAndLog(root section) {
 	if root.has("spool") {
 		s := root.at("spool").section("memory", "dir", "max")
@@ -326,6 +384,9 @@ func (c *Config) apply(flags value, over Overrides) {
 	if over.AdminListen != "" {
 		c.Admin.setListen(at("admin.listen"), over.AdminListen)
 	}
+	if over.LeasesListen != "" {
+		c.Leases.setListen(at("leases.listen"), over.LeasesListen)
+	}
 	if over.AdminTokenFile != "" {
 		c.Admin.TokenFile = over.AdminTokenFile
 	}
@@ -355,12 +416,20 @@ func oneOf(v value, text string, names []string) bool {
 
 // crossCheck finds what only shows when the sections are seen together.
 func (c *Config) crossCheck(root section) {
-	busy := func(a, b string) bool { return a == b && !strings.HasSuffix(a, ":0") }
+	busy := func(a, b string) bool { return a == b && a != "" && !strings.HasSuffix(a, ":0") }
 	if busy(c.Listen.Address, c.Admin.Listen) {
 		root.at("admin").errorf("give it another port", "the admin listener has the address of the proxy itself, %s", c.Admin.Listen)
 	}
+	for other, address := range map[string]string{"proxy itself": c.Listen.Address, "admin listener": c.Admin.Listen} {
+		if busy(c.Leases.Listen, address) {
+			root.at("leases").errorf("give it another port", "the listener for leases has the address of the %s, %s", other, address)
+		}
+	}
 	if c.Upstream.URL != nil && c.Upstream.Socket == "" && busy(c.Listen.Address, c.Upstream.URL.Host) {
 		root.at("upstream").errorf("", "the upstream is the proxy itself, %s", c.Listen.Address)
+	}
+	if c.Policies != nil && !c.Upstream.PreserveHost && c.Policies.namesBuckets() {
+		root.at("upstream").errorf("set preserve_host: true", "identity.virtual_host_base reads the bucket from the host, which preserve_host: false takes away from the store")
 	}
 	if c.Policies != nil && !c.Upstream.PreserveHost && c.Policies.Speaks(dialect.WebDAV) {
 		root.at("upstream").warnf("set preserve_host: true", "WebDAV stores compare the host of Destination with Host, which preserve_host: false changes: MOVE and COPY will fail")

@@ -61,13 +61,14 @@ func TestLoadReadsEveryKey(t *testing.T) {
 		Upstream:   policies.Upstream{CA: "tls/store-ca.pem", Timeout: 90 * time.Second, PreserveHost: true},
 		TokenStore: policies.TokenStore{Dir: "/srv/fenceproxy", MustExist: true, MinFree: 1 << 30},
 		Admin:      policies.Admin{Listen: "127.0.0.1:9443", TokenFile: "/etc/fenceproxy/admin-token"},
+		Leases:     policies.Leases{Listen: "127.0.0.1:9444", Max: 500},
 		Spool:      policies.Spool{Memory: 512 << 10, Dir: "/var/spool/fenceproxy", Max: 20 << 30},
 		Log:        policies.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(policies.Config{})); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
-	rides, orders, files := c.Policies.Policies()[0], c.Policies.Policies()[1], c.Policies.Policies()[2]
+	rides, orders, files := c.Policies.Policies()[0], c.Policies.Policies()[1], c.Policies.Policies()[3]
 	if rides.Limits.Max != 1<<63-1 {
 		t.Errorf("rides max %d; a policy that sets the format takes the limits of that format", rides.Limits.Max)
 	}
@@ -168,10 +169,11 @@ func TestLoadRejects(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"misspelt mode", "mode: enforced", `"enforced" is not one of enforce, observe, off (did you mean enforce?)`},
 		{"missing_token", "missing_token: ignore", "is not one of reject, allow"},
-		{"compare", "compare: equal", "is not one of at-least, greater"},
-		{"compare hold", "compare: hold", "hold is not in this version"},
+		{"compare", "compare: equal", "is not one of at-least, greater, hold"},
+		{"epoch", "epoch: 65536", "65536 is out of range: 0 to 65535"},
+		{"epoch as text", "epoch: two", "is not a whole number"},
+		{"epoch below zero", "epoch: -1", "is not a whole number"},
 		{"format", "token: {format: decimals}", "did you mean decimal?"},
-		{"format opaque", "token: {format: opaque}", "opaque is not in this version"},
 		{"same_token", "same_token: parallel", "is not one of concurrent, serial"},
 		{"request_body", "request_body: buffer", "is not one of spool, stream"},
 		{"collections", "collections: subtree", "it has no effect: it belongs to dialect: webdav, and this is http"},
@@ -182,7 +184,10 @@ func TestLoadRejects(t *testing.T) {
 		{"virtual host", "dialect: s3\n    identity: {virtual_host_base: 's3.test:80'}", "is not a domain"},
 		{"query of webdav", "dialect: webdav\n    identity: {query_identity: id}", "it does not go with dialect: webdav"},
 		{"keys without hierarchy", "{dialect: webdav, collections: subtree}", "subtree needs keys that lie beneath each other"},
-		{"max_batch", "max_batch: 0", "0 is out of range: 1 to 10000 resources"},
+		{"max_batch", "max_batch: 0", "0 is out of range: 1 to 1000 resources"},
+		{"method_override of s3", "dialect: s3\n    method_override: honour", "honour does not go with dialect: s3"},
+		{"query of s3", "dialect: s3\n    identity: {query_identity: id}", "it does not go with dialect: s3"},
+		{"-tree in a template", "policies: [{name: a, match: {path: '/a'}, resource: 'a?tree'}]", "is kept for the marks of collections"},
 		{"method_override", "method_override: yes", "is not one of reject, honour"},
 		{"strip of a header", "token: {header: X-T, strip: true}", "it removes a query parameter or a user name"},
 		{"strip alone", "token: {strip: true}", "it has no effect alone"},
@@ -383,6 +388,51 @@ func TestWarnings(t *testing.T) {
 			}
 			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("warnings %q; want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestLeasesAreOffUnlessTheyAreListenedFor(t *testing.T) {
+	for _, tt := range []struct {
+		name, text, flag string
+		want             policies.Leases
+		says             string // a problem or a warning
+	}{
+		{"nothing", "", "", policies.Leases{Max: 10000}, ""},
+		{"on", "leases: {listen: '127.0.0.1:8082'}", "", policies.Leases{Listen: "127.0.0.1:8082", Max: 10000}, ""},
+		{"on, another loopback", "leases: {listen: '[::1]:8082', max: 7}", "", policies.Leases{Listen: "[::1]:8082", Max: 7}, ""},
+		{"by flag", "", "localhost:8082", policies.Leases{Listen: "localhost:8082", Max: 10000}, ""},
+		{"flag wins", "leases: {listen: '127.0.0.1:8082'}", "off", policies.Leases{Max: 10000}, ""},
+		{"off", "leases: {listen: off}", "", policies.Leases{Max: 10000}, ""},
+		{"public", "leases: {listen: ':8082'}", "", policies.Leases{Listen: ":8082", Max: 10000}, "leases.listen: leases are handed out without asking who asks"},
+		{"public by flag", "", "192.0.2.1:8082", policies.Leases{Listen: "192.0.2.1:8082", Max: 10000}, "leases.listen: leases are handed out without asking who asks"},
+		{"no listener", "leases: {max: 7}", "", policies.Leases{}, "leases.listen: the section names no listener"},
+		{"no effect", "leases: {listen: off, max: 7}", "", policies.Leases{}, "leases.max: it has no effect: leases.listen is off"},
+		{"none", "leases: {listen: '127.0.0.1:1', max: 0}", "", policies.Leases{}, "leases.max: 0 is out of range: 1 to 1000000 leases"},
+		{"too many", "leases: {listen: '127.0.0.1:1', max: 1000001}", "", policies.Leases{}, "leases.max: 1000001 is out of range"},
+		{"no address", "leases: {listen: here}", "", policies.Leases{}, `"here" is not an address`},
+		{"no address by flag", "", "8082", policies.Leases{}, `leases.listen: "8082" is not an address`},
+		{"unknown key", "leases: {listn: '127.0.0.1:1'}", "", policies.Leases{}, "did you mean listen?"},
+		{"that of the proxy", "leases: {listen: '127.0.0.1:8080'}", "", policies.Leases{}, "leases: the listener for leases has the address of the proxy itself, 127.0.0.1:8080"},
+		{"that of operators", "", "127.0.0.1:8081", policies.Leases{}, "the listener for leases has the address of the admin listener, 127.0.0.1:8081"},
+		{"free ports", "listen: 127.0.0.1:0", "127.0.0.1:0", policies.Leases{Listen: "127.0.0.1:0", Max: 10000}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := policies.Load("f.yaml", []byte(head+"unmatched_writes: fence\n"+tt.text), policies.Overrides{LeasesListen: tt.flag})
+			said := ""
+			if err != nil {
+				said = err.Error()
+			} else {
+				if c.Leases != tt.want {
+					t.Errorf("got %+v; want %+v", c.Leases, tt.want)
+				}
+				for _, w := range c.Warnings() {
+					said += w.String()
+				}
+			}
+			if (said == "") != (tt.says == "") || !strings.Contains(said, tt.says) || (err != nil) != (tt.want == policies.Leases{}) {
+				t.Errorf("it says %q (%v); want %q", said, err, tt.says)
 			}
 		})
 	}

@@ -46,7 +46,9 @@ type Decision struct {
 	Under []fencing.Resource
 	Trees []Tree
 	// Upload is the step of a multipart upload that the request is, or nil.
-	Upload   *Upload
+	Upload *Upload
+	// Releases says that the write ends its sender's hold, if the store accepts it.
+	Releases bool
 	Unfenced string // why a write passes unfenced; empty for reads
 	// Observed says that a Reject comes from a policy that only observes, so the request is forwarded and counted. It is false
 	// where another reading of an ambiguous path belongs to a policy that enforces.
@@ -58,6 +60,7 @@ type Decision struct {
 	pending   []pending
 	targets   func(body []byte) ([]fencing.Resource, error) // what the dialect reads from the body
 	jsonPatch bool
+	encoded   bool // the body has a Content-Encoding, which is not undone
 }
 
 // evaluation is the state of one decision about one path.
@@ -66,14 +69,15 @@ type evaluation struct {
 	method string
 	raw    string // path as on the request line
 	query  string
-	second bool       // the path is not that of the request line, so the request's method says nothing about it
+	second bool       // the path is not that of the request line: a bucket in the host does not belong to it
+	runs   bool       // a safe method that may write all the same
 	loose  [][]string // lenient readings, made when first needed
 }
 
 // takes reports whether p is about such requests.
 func (e *evaluation) takes(p *Policy) bool {
-	if e.second {
-		return p.methods == nil || slices.ContainsFunc(p.methods, func(m string) bool { return !Safe(m) })
+	if e.runs {
+		return p.writes()
 	}
 	return p.takes(e.method)
 }
@@ -89,7 +93,7 @@ func (e *evaluation) mayMatch(p *Policy) bool {
 	if slices.ContainsFunc(e.loose, p.pattern.matchLoose) {
 		return true
 	}
-	if bucket, _ := p.identity.bucket(hostName(e.r.Host)); bucket != "" {
+	if bucket, _ := p.identity.bucket(hostName(e.r.Host)); bucket != "" && !e.second {
 		return slices.ContainsFunc(readings("/"+bucket+e.raw), p.pattern.matchLoose)
 	}
 	return false
@@ -114,15 +118,18 @@ func (s *Set) Decide(r *Request) Decision {
 	if raw == "" || raw[0] != '/' {
 		return Decision{Action: Reject, Err: &AmbiguousError{Reason: "the target does not begin with /"}}
 	}
-	if safe && !s.fencesReads && !s.strips {
+	runs := safe && s.Speaks(dialect.CouchDB) && dialect.CouchDB.RunsFunction(raw)
+	if safe && !s.fencesReads && !s.strips && !runs {
 		return Decision{}
 	}
 	if !safe && len(r.Header["Destination"]) > 0 && !s.Speaks(dialect.WebDAV) && !s.Speaks(dialect.CouchDB) {
 		// RFC 4918 section 10.3: COPY and MOVE write to a second path.
-		_, err := s.dialect.Effect(&dialect.Request{Method: r.Method, Header: r.Header})
-		return Decision{Action: Reject, Observed: !s.enforces, Err: unfenceable("", err)}
+		return Decision{Action: Reject, Observed: !s.enforces, Err: unfenceable("", dialect.UnreadDestination(s.dialect))}
 	}
 	e := evaluation{r: r, method: r.Method, raw: raw, query: query}
+	if runs { // the policies that are about writes are asked, and the dialect what it does
+		safe, e.runs = false, true
+	}
 	var buf [16]string // the segments of path; not part of e, where it would move to the heap
 	p, path, d := s.find(&e, buf[:0])
 	if d != nil {
@@ -148,7 +155,11 @@ func (s *Set) find(e *evaluation, buf []string) (*Policy, canonicalPath, *Decisi
 		id     *identity     // the one under which path and reason hold
 		path   canonicalPath // how id reads raw
 		reason string        // why it is ambiguous, or empty
+		host   = e.r.Host
 	)
+	if e.second { // its path begins with the bucket already
+		host = ""
+	}
 	for _, p := range s.all {
 		if !e.takes(p) {
 			continue
@@ -159,7 +170,7 @@ func (s *Set) find(e *evaluation, buf []string) (*Policy, canonicalPath, *Decisi
 		}
 		if id != p.identity { // equal identities share a pointer, so neighbours cost nothing
 			id = p.identity
-			path, reason = id.target(e.raw, e.query, e.r.Host, buf)
+			path, reason = id.target(e.raw, e.query, host, buf)
 		}
 		switch {
 		case reason != "":
@@ -175,8 +186,8 @@ func (s *Set) find(e *evaluation, buf []string) (*Policy, canonicalPath, *Decisi
 			return p, path, nil
 		}
 	}
-	if e.second || !Safe(e.method) {
-		if path, reason = s.identity.target(e.raw, e.query, e.r.Host, buf); reason != "" {
+	if !Safe(e.method) {
+		if path, reason = s.identity.target(e.raw, e.query, host, buf); reason != "" {
 			return nil, path, &Decision{Action: Reject, Err: &AmbiguousError{Reason: reason}}
 		}
 	}
@@ -187,14 +198,15 @@ func (s *Set) find(e *evaluation, buf []string) (*Policy, canonicalPath, *Decisi
 // that follows and the one that does not would write to different resources; and it has to say that its store follows.
 func (s *Set) overridden(e *evaluation, p *Policy, path canonicalPath, asked, reason string) (*Policy, canonicalPath, *Decision) {
 	second := evaluation{r: e.r, method: asked, raw: e.raw, query: e.query, loose: e.loose}
-	q, other, d := s.find(&second, nil)
+	q, _, d := s.find(&second, nil)
 	if d != nil {
 		return nil, path, d
 	}
-	if p == nil && Safe(e.method) {
-		p, path = q, other
-	}
 	switch {
+	case e.method != http.MethodPost: // the frameworks that follow do so for POST
+		return nil, path, &Decision{Action: Reject, Policy: p, Err: &RefusedError{Reason: reason}}
+	case Safe(asked): // a store that does not follow writes
+		return p, path, nil
 	case p == nil && q == nil && !s.honours, p != nil && !p.honours, q != nil && !q.honours:
 		return nil, path, &Decision{Action: Reject, Policy: p, Err: &RefusedError{Reason: reason}}
 	case p != q:
@@ -250,7 +262,7 @@ func (p *Policy) plainly(e *evaluation, path canonicalPath) Decision {
 		err = bad
 	}
 	if err == nil {
-		d.Action = Fence
+		d.Action, d.Releases = Fence, p.releases(e.method, path)
 		d.settle(e)
 		return d
 	}
@@ -266,7 +278,7 @@ func (p *Policy) plainly(e *evaluation, path canonicalPath) Decision {
 func (d *Decision) settle(e *evaluation) {
 	if d.NeedsBody {
 		d.known, d.Resources = d.Resources, nil
-		d.jsonPatch = isJSONPatch(e.r)
+		d.jsonPatch, d.encoded = isJSONPatch(e.r), isEncoded(e.r)
 		return
 	}
 	d.tidy()
@@ -324,7 +336,7 @@ func (s *Set) harmless(e *evaluation) bool {
 		e.loose = readings(e.raw)
 	}
 	for _, reading := range e.loose {
-		covered := s.unmatched == unmatchedAllow || !e.second && Safe(e.method)
+		covered := s.unmatched == unmatchedAllow || Safe(e.method)
 		for _, p := range s.all {
 			if !e.takes(p) || !p.pattern.matchLoose(reading) {
 				continue

@@ -81,7 +81,7 @@ policies:
 			{line: "PUT /dav/a", want: "dav/a under dav?tree"},
 			{line: "PUT /dav/a/", want: "dav/a under dav?tree"},
 			{line: "PROPPATCH /dav/a/b", want: "dav/a/b under dav/a?tree under dav?tree"},
-			{line: "LOCK /dav/a", want: "dav/a under dav?tree"},
+			{line: "LOCK /dav/a", want: "dav/a under dav?tree tree dav/a?tree of dav/a/"},
 			{line: "UNLOCK /dav/a", want: "dav/a under dav?tree"},
 			{line: "MKCOL /dav/a/", want: "dav/a under dav?tree"},
 			{line: "PUT /dav/a", headers: []string{"Content-Range: bytes 0-1/9"}, want: "dav/a under dav?tree"},
@@ -118,6 +118,9 @@ policies:
 			{line: "MOVE /git/r/x", headers: destination("/dav/a"), want: "dav/a git/r under dav?tree" + tree},
 			{line: "DELETE /one", want: "one"},
 			{line: "FROB /dav/a", want: "dav/a under dav?tree"},
+			{line: "BIND /dav/a", want: "unfenceable"},
+			{line: "BDELETE /git/r/x", want: "git/r"},
+			{line: "PUT /dav/" + strings.Repeat("a/", 2000) + "f", want: "key"},
 		})
 	})
 	t.Run("reject", func(t *testing.T) {
@@ -209,6 +212,13 @@ policies:
 		{line: "POST /b/k?uploadId=u", want: "b/k"},
 		{line: "POST /b/k?select&select-type=2", want: "pass"},
 		{line: "POST /b/k?delete", want: "unfenceable"},
+		{line: "POST /b/k?uploadId=u&select&select-type=2", want: "b/k"},
+		{line: "POST /b/k?select&select-type=3", want: "b/k"},
+		{line: "POST /b/k?select=1&select-type=2", want: "b/k"},
+		{line: "POST /b/k?select&select-type=2&x=%zz", want: "b/k"},
+		{line: "PUT /b/k?select&select-type=2", want: "b/k"},
+		{line: "DELETE /b/d", headers: []string{"X-Minio-Force-Delete: true"}, want: "unfenceable"},
+		{line: "PUT /b/x.tar", headers: []string{"X-Amz-Meta-Snowball-Auto-Extract: true"}, want: "unfenceable"},
 		{line: "POST /b/k", headers: []string{"Content-Type: multipart/form-data; boundary=x"}, want: "unfenceable"},
 		{line: "PUT /b/new", headers: []string{"X-Amz-Copy-Source: /b/k"}, want: "b/new"},
 		{line: "PUT /b/new?renameObject", headers: []string{"X-Amz-Rename-Source: k"}, want: "b/k b/new"},
@@ -275,6 +285,8 @@ policies: [{name: objects, match: {path: "/{bucket}/{key...}"}, resource: "{buck
 		{"POST /b/k?uploadId=", false, "", false, false, "missing", ""},
 		{"PUT /b/k?uploadId=u", false, "", false, false, "missing", ""},
 		{"DELETE /b/k?uploadId=u", false, "u", false, false, "pass", "abort: allow"},
+		{"DELETE /b/k?tagging&uploadId=u", false, "", false, false, "missing", ""},
+		{"DELETE /b/k?uploadId=u&x-id=AbortMultipartUpload&X-Amz-Expires=9", false, "u", false, false, "pass", "abort: allow"},
 		{"DELETE /b/k?uploadId=", false, "", false, false, "missing", ""},
 		{"DELETE /b/k", false, "", false, false, "missing", ""},
 	} {
@@ -311,13 +323,15 @@ policies:
 	const token = "X-Amz-Meta-Token: 34"
 	for target, want := range map[string]string{
 		"/b/k": "b/k",
-		"/b/k?X-Amz-Signature=s&X-Amz-SignedHeaders=host":                                 "malformed",
-		"/b/k?X-Amz-Signature=s&X-Amz-SignedHeaders=host%3Bx-amz-meta-token":              "b/k",
-		"/b/k?x-amz-signature=s&x-amz-signedheaders=x-amz-meta-tokens":                    "malformed",
-		"/b/k?Signature=s&AWSAccessKeyId=A&Expires=1":                                     "malformed",
-		"/b/k?X-Amz-Signature=%zz&X-Amz-SignedHeaders=host":                               "malformed",
-		"/b/k?x=1;X-Amz-Signature=s":                                                      "malformed",
-		"/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-SignedHeaders=x-amz-meta-token;host": "malformed", // a raw semicolon
+		"/b/k?X-Amz-Signature=s&X-Amz-SignedHeaders=host":                                  "malformed",
+		"/b/k?X-Amz-Signature=s&X-Amz-SignedHeaders=host%3Bx-amz-meta-token":               "b/k",
+		"/b/k?x-amz-signature=s&x-amz-signedheaders=x-amz-meta-tokens":                     "malformed",
+		"/b/k?Signature=s&AWSAccessKeyId=A&Expires=1&X-Amz-SignedHeaders=x-amz-meta-token": "malformed",
+		"/b/k?X-Amz-SignedHeaders=x-amz-meta-token&X-Amz-Algorithm=AWS4-HMAC-SHA256":       "malformed",
+		"/b/k?Signature=s&AWSAccessKeyId=A&Expires=1":                                      "malformed",
+		"/b/k?X-Amz-Signature=%zz&X-Amz-SignedHeaders=host":                                "malformed",
+		"/b/k?x=1;X-Amz-Signature=s":                                                       "malformed",
+		"/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-SignedHeaders=x-amz-meta-token;host":  "malformed", // a raw semicolon
 	} {
 		if got := told(s.Decide(request("PUT "+target, token)), ""); got != want {
 			t.Errorf("PUT %s = %s; want %s", target, got, want)
@@ -350,6 +364,14 @@ policies:
 		{line: "PUT /db/_local/x", want: "db/_local%2Fx"},
 		{line: "POST /db/_design/dd/_view/v", want: "pass"},
 		{line: "PUT /db/_design/dd/_update/f/doc", want: "unfenceable"},
+		{line: "GET /db/_design/dd/_update/f/doc", want: "unfenceable"},
+		{line: "GET /db/_design%2Fdd/_%75pdate/f/doc", want: "unfenceable"},
+		{line: "HEAD /db/_design/dd/_rewrite/x", want: "unfenceable"},
+		{line: "GET /whole/_design/dd/_update/f/doc", want: "whole"},
+		{line: "GET /db/_design/dd/_view/v", want: "pass"},
+		{line: "GET /db/_updates", want: "db/_updates"},
+		{line: "PUT /db/a+b", want: "ambiguous"},
+		{line: "PUT /db/a%2Bb", want: "db/a+b"},
 		{line: "POST /db/_find", want: "pass"},
 		{line: "POST /db/_all_docs/queries", want: "pass"},
 		{line: "PUT /db/_find", want: "unfenceable"},
@@ -363,9 +385,24 @@ policies:
 		{line: "POST /_replicate", want: "unfenceable"},
 		{line: "PUT /_replicator/x", want: "unfenceable"},
 		{line: "POST /_session", want: "pass"},
+		// PouchDB Server takes all of these for db.
+		{line: "PUT /d%2Fb/doc", want: "d%2Fb/doc db/doc"},
+		{line: "PUT /d%2Fb/_design/dd/att", want: "d%2Fb/_design%2Fdd db/_design%2Fdd"},
+		{line: "PUT /d%2Fb", want: "db/ db:d%2Fb db:db"},
+		{line: "DELETE /d%2Fb", want: "unfenceable"},
+		{line: "POST /d%2Fb/_find", want: "pass"},
+		{line: "POST /d%2Fb", body: `{"_id":"doc"}`, want: "d%2Fb/doc db/doc"},
+		{line: "COPY /d%2Fb/doc", headers: destination("other"), want: "d%2Fb/other db/other"},
+		{line: "DELETE /wh%2Fole", want: "unfenceable"},
+		{line: "PUT /%2Fdb/doc", want: "ambiguous"},
+		{line: "PUT /db%2F/doc", want: "ambiguous"},
+		{line: "PUT /db./doc", want: "ambiguous"},
+		{line: "PUT /db%20/doc", want: "ambiguous"},
+		{line: "PUT /d*b/doc", want: "ambiguous"},
 		{line: "COPY /db/doc", headers: destination("other?rev=1-a"), want: "db/other"},
 		{line: "COPY /db/doc", headers: destination("a/b"), want: "db/a%2Fb"},
 		{line: "COPY /db/doc", headers: destination("_design/dd"), want: "db/_design%2Fdd"},
+		{line: "COPY /db/doc", headers: destination("a+b"), want: "ambiguous"},
 		{line: "COPY /db/doc", headers: destination("/db/other"), want: "ambiguous"},
 		{line: "COPY /db/doc", headers: destination("http://store.test:9000/db/other"), want: "ambiguous"},
 		{line: "COPY /db/doc", want: "ambiguous"},
@@ -381,6 +418,8 @@ policies:
 		{line: "POST /db/_purge", body: `{"a":["1-x"],"b":["2-y"]}`, want: "db/a db/b"},
 		{line: "POST /db/_purge", body: `{"a":[],"a":[]}`, want: "body error"},
 		{line: "POST /db/_revs_diff", want: "pass"},
+		{line: "POST /db", headers: []string{"Content-Encoding: gzip"}, body: `{"_id":"doc"}`, want: "body error"},
+		{line: "POST /db", headers: []string{"Content-Encoding: identity"}, body: `{"_id":"doc"}`, want: "db/doc"},
 	})
 	if got := load(t, `policies: [{name: p, match: {path: "/{db}/{doc...}"}, resource: "{db}/{doc}", dialect: couchdb}]`).Policies.Policies()[0].StaleStatus; got != 409 {
 		t.Errorf("stale_status of couchdb is %d; want 409", got)
@@ -438,7 +477,9 @@ policies:
 		{line: "POST /r/1", headers: []string{"X-Http-Method-Override: put"}, want: "r/1"},
 		{line: "POST /r/1", headers: []string{"X-Http-Method-Override: DELETE"}, want: "ambiguous"},
 		{line: "POST /s/1", headers: []string{"X-Http-Method-Override: DELETE"}, want: "s/1"},
-		{line: "GET /s/1", headers: []string{"X-Http-Method-Override: DELETE"}, want: "s/1"},
+		{line: "GET /s/1", headers: []string{"X-Http-Method-Override: DELETE"}, want: "refused"},
+		{line: "PUT /s/1", headers: []string{"X-Http-Method-Override: SEARCH"}, want: "refused"},
+		{line: "POST /s/1", headers: []string{"X-Http-Method-Override: GET"}, want: "s/1"},
 		{line: "POST /s/1?_method=PUT", want: "s/1"},
 		{line: "POST /s/1?_method=PUT&_method=DELETE", want: "refused"},
 		{line: "POST /s/1?_Method=PUT", want: "refused"},
@@ -495,3 +536,65 @@ policies:
 }
 
 func basic(user string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(user)) }
+
+func TestDeletesAndRenamesWithTheBucketInTheHost(t *testing.T) {
+	s := load(t, `
+defaults: {dialect: s3, identity: {virtual_host_base: [s3.test]}}
+policies: [{name: objects, match: {path: "/{bucket}/{key...}"}, resource: "{bucket}/{key}"}]
+`).Policies
+	for _, tt := range []struct{ line, header, body, want string }{
+		{"POST /?delete", "", deletes("d/k"), "bkt/d/k"},
+		{"PUT /new?renameObject", "X-Amz-Rename-Source: d/k", "", "bkt/d/k bkt/new"},
+	} {
+		r := request(tt.line, token34)
+		if name, value, ok := strings.Cut(tt.header, ": "); ok {
+			r.Header.Set(name, value)
+		}
+		r.Host = "bkt.s3.test"
+		if got := told(s.Decide(r), tt.body); got != tt.want {
+			t.Errorf("%s = %s; want %s", tt.line, got, tt.want)
+		}
+	}
+	s = load(t, `
+defaults: {dialect: s3}
+policies: [{name: all, match: {path: "/{rest...}"}, resource: "{path}"}, {name: b, match: {path: "/{bucket}"}, resource: "{path}"}]
+`).Policies
+	one, two := told(s.Decide(request("PUT /b", token34)), ""), told(s.Decide(request("PUT /b/", token34)), "")
+	if one != two {
+		t.Errorf("/b is %s and /b/ is %s; want one key", one, two)
+	}
+}
+
+func TestADestinationIsRefusedInEveryOtherDialect(t *testing.T) {
+	for _, name := range []string{"http", "s3", "servlet", "windows"} {
+		s := load(t, "defaults: {dialect: "+name+"}\npolicies: [{name: p, match: {path: \"/{rest...}\"}, resource: \"{path}\"}]").Policies
+		if got := told(s.Decide(request("COPY /a/b", token34, "Destination: /a/c")), ""); got != "unfenceable" {
+			t.Errorf("%s: COPY with a Destination = %s; want unfenceable", name, got)
+		}
+	}
+}
+
+func TestPoliciesThatWouldShareATreeUnseen(t *testing.T) {
+	s := load(t, `
+defaults: {dialect: webdav, collections: subtree}
+policies:
+  - {name: trees, match: {path: "/dav/{rest...}", methods: [DELETE, MOVE, COPY]}, resource: "dav/{rest}"}
+  - {name: writes, match: {path: "/dav/x/{rest...}"}, resource: "dav/x/{rest}"}
+`).Policies
+	if got := told(s.Decide(request("DELETE /dav/", token34)), ""); got != "unfenceable" {
+		t.Errorf("DELETE above a policy that has the other methods = %s; want unfenceable", got)
+	}
+	ps := problems(t, head+`
+policies:
+  - {name: dav, match: {path: "/dav/{rest...}"}, resource: "dav/{rest}", dialect: webdav}
+  - {name: api, match: {path: "/api/{rest...}"}, resource: "dav/{rest}"}
+`, policies.Overrides{})
+	if len(ps) == 0 || !strings.Contains(ps[0].Message, "in another dialect") {
+		t.Errorf("two dialects for one key: %v; want a problem", ps)
+	}
+	one := load(t, `policies: [{name: p, match: {path: "/{rest...}"}, resource: "{path}", dialect: webdav}]`).Policies.Policies()[0].KeyFingerprint()
+	two := load(t, `policies: [{name: p, match: {path: "/{rest...}"}, resource: "{path}"}]`).Policies.Policies()[0].KeyFingerprint()
+	if one == two {
+		t.Error("a policy that leaves the marks of collections behind has the same fingerprint")
+	}
+}

@@ -168,7 +168,7 @@ func (id *identity) canonical(path string, buf []string) (c canonicalPath, reaso
 	if id.documents {
 		c.segments, c.beyond = dialect.CouchDocument(segs)
 	}
-	if len(segs) == 0 || id.slash == same {
+	if len(segs) == 0 || id.slash == same || id.buckets && len(segs) == 1 {
 		c.slash = false
 	}
 	if c.slash && id.slash == reject {
@@ -205,7 +205,7 @@ func (id *identity) scan(path string) (plain bool, reason string) {
 			if path[i+1] == '2' && path[i+2]|0x20 == 'f' && id.encoded == reject {
 				return false, "the path holds an encoded slash (%2F)"
 			}
-		case b == ';' || b >= 0x80:
+		case b == ';' || b == '+' || b >= 0x80:
 			plain = false
 		}
 	}
@@ -214,6 +214,9 @@ func (id *identity) scan(path string) (plain bool, reason string) {
 
 // segment decodes one raw segment and brings it into the form that keys use.
 func (id *identity) segment(raw string) (seg, reason string) {
+	if id.documents && strings.Contains(raw, "+") {
+		return "", "the path holds a raw +, which some versions of CouchDB read as a space (send %2B or %20)"
+	}
 	if head, _, found := strings.Cut(raw, ";"); found {
 		switch id.params {
 		case reject:

@@ -25,6 +25,7 @@ type Compare string
 const (
 	AtLeast Compare = "at-least" // token >= mark: a holder writes many times
 	Greater Compare = "greater"  // token > mark: each write needs a new number
+	Hold    Compare = "hold"     // the first id claims the resource, and only that one passes until its hold ends
 )
 
 // MissingToken says what becomes of a request without a token.
@@ -44,6 +45,8 @@ type Policy struct {
 	MissingToken MissingToken
 	Format       fencing.Format
 	Limits       fencing.Limits
+	Epoch        uint32    // in which the numbers of clients count; it comes before them when tokens are compared
+	Hold         HoldTerms // with compare: hold
 	DrainTimeout time.Duration
 	InDoubtHold  time.Duration
 	Settle       time.Duration
@@ -55,13 +58,14 @@ type Policy struct {
 	Dialect      dialect.Name // in which the store speaks, and answers are given
 	MaxBatch     int          // resources that one write may name
 
-	subtree     bool   // collections: subtree
-	abortFree   bool   // abort: allow
-	uploadToken bool   // upload_token: create
-	signedToken bool   // require_signed_token
-	honours     bool   // method_override: honour
-	judge       string // policies with equal texts judge a token alike
-	tree        bool   // the keys are a hierarchy: see hierarchical
+	subtree     bool     // collections: subtree
+	abortFree   bool     // abort: allow
+	uploadToken bool     // upload_token: create
+	signedToken bool     // require_signed_token
+	honours     bool     // method_override: honour
+	release     *release // hold.release
+	judge       string   // policies with equal texts judge a token alike
+	tree        bool     // the keys are a hierarchy: see hierarchical
 
 	conditions
 	pattern   *pattern
@@ -125,10 +129,17 @@ func (p *Policy) KeyFingerprint() string {
 	}
 	slices.Sort(keys)
 	order := "number"
-	if p.Format == fencing.Pair {
+	switch p.Format {
+	case fencing.Pair:
 		order = "pair"
+	case fencing.Opaque:
+		order = "hold"
 	}
-	return fmt.Sprintf("resource %s; order %s; %s", strings.Join(keys, ", "), order, p.identity)
+	text := fmt.Sprintf("resource %s; order %s; %s", strings.Join(keys, ", "), order, p.identity)
+	if p.tree && p.Dialect.Hierarchical() { // the marks of collections count too
+		text += "; collections"
+	}
+	return text
 }
 
 type unmatchedWrites string
@@ -169,6 +180,11 @@ func (s *Set) UnmatchedWrites() string { return string(s.unmatched) }
 // Dialect is that of the defaults, in which requests are answered that no policy covers.
 func (s *Set) Dialect() dialect.Name { return s.dialect }
 
+// namesBuckets reports whether a host may name a bucket.
+func (s *Set) namesBuckets() bool {
+	return len(s.identity.hosts) > 0 || slices.ContainsFunc(s.all, func(p *Policy) bool { return len(p.identity.hosts) > 0 })
+}
+
 // Speaks reports whether requests are read in the dialect, by a policy or by the defaults.
 func (s *Set) Speaks(n dialect.Name) bool { return s.spoken[n] }
 
@@ -179,6 +195,25 @@ func (s *Set) MaxInDoubtHold() time.Duration {
 		longest = max(longest, p.InDoubtHold+p.Settle)
 	}
 	return longest
+}
+
+// Epochs returns the epoch of each policy, by name, that of the built-in one too.
+func (s *Set) Epochs() map[string]uint32 {
+	out := make(map[string]uint32, len(s.all))
+	for _, p := range s.all {
+		out[p.Name] = p.Epoch
+	}
+	return out
+}
+
+// HasHolds reports whether some policy has compare: hold.
+func (s *Set) HasHolds() bool {
+	return slices.ContainsFunc(s.all, func(p *Policy) bool { return p.Compare == Hold })
+}
+
+// HasEpochs reports whether some policy has an epoch other than 0.
+func (s *Set) HasEpochs() bool {
+	return slices.ContainsFunc(s.all, func(p *Policy) bool { return p.Epoch != 0 })
 }
 
 // Fingerprints returns [Policy.KeyFingerprint] by name, of the built-in policy too.
@@ -210,8 +245,14 @@ func (s *Set) Describe() []Row {
 		if p.methods != nil {
 			row.Methods = strings.Join(p.methods, ",")
 		}
-		if p.Compare == Greater {
+		switch p.Compare {
+		case Greater:
 			row.Token += ", greater"
+		case Hold:
+			row.Token += ", hold (" + p.Hold.String() + ")"
+		}
+		if p.Epoch != 0 {
+			row.Token += fmt.Sprintf(", epoch %d", p.Epoch)
 		}
 		if p.MissingToken == MissingAllow {
 			row.Token += ", optional"

@@ -144,6 +144,23 @@ func (p *Policy) sample() Sample {
 // nest puts a text at a field of a JSON object.
 func nest(object map[string]any, field []string) {
 	for ; len(field) > 1; field = field[1:] {
+		if field[1] == "[]" { // a list of one
+			list, ok := object[field[0]].([]any)
+			if !ok {
+				list = []any{map[string]any{}}
+				object[field[0]] = list
+			}
+			if len(field) == 2 {
+				list[0] = "sample"
+				return
+			}
+			inner, ok := list[0].(map[string]any)
+			if !ok {
+				return
+			}
+			object, field = inner, field[1:]
+			continue
+		}
 		inner, ok := object[field[0]].(map[string]any)
 		if !ok {
 			inner = map[string]any{}

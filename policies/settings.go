@@ -22,6 +22,9 @@ type settings struct {
 	places      []place
 	format      fencing.Format
 	limits      fencing.Limits
+	epoch       uint32
+	hold        HoldTerms
+	release     value // hold.release of the section read last; without a node if it has none
 	drain       time.Duration
 	inDoubt     time.Duration
 	settle      time.Duration
@@ -51,7 +54,7 @@ func defaultSettings() settings {
 }
 
 var settingKeys = []string{
-	"mode", "missing_token", "compare", "token", "drain_timeout", "in_doubt_hold", "settle", "same_token", "request_body",
+	"mode", "missing_token", "compare", "token", "epoch", "hold", "drain_timeout", "in_doubt_hold", "settle", "same_token", "request_body",
 	"revert_on", "stale_status", "reveal_mark", "dialect", "identity", "collections", "abort", "upload_token", "require_signed_token",
 	"method_override", "max_batch",
 }
@@ -59,7 +62,16 @@ var settingKeys = []string{
 func (o *settings) decode(s section) {
 	enum(s, "mode", &o.mode, nil, choice[Mode]{"enforce", Enforce}, choice[Mode]{"observe", Observe}, choice[Mode]{"off", Off})
 	enum(s, "missing_token", &o.missing, nil, choice[MissingToken]{"reject", MissingReject}, choice[MissingToken]{"allow", MissingAllow})
-	enum(s, "compare", &o.compare, []string{"hold"}, choice[Compare]{"at-least", AtLeast}, choice[Compare]{"greater", Greater})
+	enum(s, "compare", &o.compare, nil, choice[Compare]{"at-least", AtLeast}, choice[Compare]{"greater", Greater}, choice[Compare]{"hold", Hold})
+	if v, ok := s.keys["epoch"]; ok {
+		if n, ok := v.integer(); ok {
+			if n > MaxEpoch {
+				v.errorf("count up by one each time", "%d is out of range: 0 to %d", n, MaxEpoch)
+			} else {
+				o.epoch = uint32(n)
+			}
+		}
+	}
 	s.duration("drain_timeout", &o.drain, true)
 	s.duration("in_doubt_hold", &o.inDoubt, true)
 	s.duration("settle", &o.settle, true)
@@ -76,6 +88,7 @@ func (o *settings) decode(s section) {
 	o.decodeDialect(s)
 	o.decodeStatuses(s)
 	o.decodeToken(s)
+	o.decodeHold(s)
 	o.decodeIdentity(s)
 }
 
@@ -107,6 +120,10 @@ func (o *settings) decodeDialect(s section) {
 	enum(s, "upload_token", &o.uploadToken, nil, choice[bool]{"each", false}, choice[bool]{"create", true})
 	s.flag("require_signed_token", &o.signedToken)
 	enum(s, "method_override", &o.honours, nil, choice[bool]{"reject", false}, choice[bool]{"honour", true})
+	if o.honours && !o.dialect.Plain() {
+		s.at("method_override").errorf("", "honour does not go with dialect: %s, where the method decides what else a request changes", o.dialect)
+		o.honours = false
+	}
 	if v, ok := s.keys["max_batch"]; ok {
 		if n, ok := v.integer(); ok {
 			switch {
@@ -119,8 +136,11 @@ func (o *settings) decodeDialect(s section) {
 	}
 }
 
+// MaxEpoch is the highest epoch that a policy can name.
+const MaxEpoch = 65535
+
 // maxBatch bounds max_batch: the marks of one write are made durable together.
-const maxBatch = 10000
+const maxBatch = 1000
 
 // retriedStatuses are 4xx codes that clients take for something else than a final refusal: they log in again, retry, or cache.
 var retriedStatuses = []int{401, 403, 404, 405, 408, 410, 414, 423, 425, 429}
@@ -185,7 +205,7 @@ func (o *settings) decodeToken(s section) {
 		o.setPlaces(t, places)
 	}
 	if t.has("format") {
-		enum(t, "format", &o.format, []string{"opaque"}, formatChoices()...)
+		enum(t, "format", &o.format, nil, formatChoices()...)
 		o.limits = o.format.DefaultLimits()
 	}
 	o.decodeLimits(t)
@@ -220,6 +240,13 @@ func formatChoices() []choice[fencing.Format] {
 }
 
 func (o *settings) decodeLimits(t section) {
+	if o.format == fencing.Opaque {
+		for _, key := range []string{"max", "allow_zero"} {
+			if t.has(key) {
+				t.at(key).errorf("leave it out", "it has no effect: an opaque token is no number")
+			}
+		}
+	}
 	if v, ok := t.keys["max"]; ok {
 		if text, ok := v.text(); ok {
 			digits, base := text, 10
@@ -367,7 +394,7 @@ func (o *settings) decodeIdentity(s section) {
 	if !ok {
 		return
 	}
-	if o.dialect.Hierarchical() {
+	if !o.dialect.Plain() {
 		v.errorf("", "it does not go with dialect: %s, whose stores name what they hold by the path alone", o.dialect)
 	}
 	o.identity.query = nil
@@ -416,7 +443,8 @@ func (o *settings) decodeHosts(t section) {
 
 func (o *settings) fill(p *Policy, ids intern) {
 	p.Mode, p.MissingToken, p.Compare = o.mode, o.missing, o.compare
-	p.places, p.Format, p.Limits = o.places, o.format, o.limits
+	p.places, p.Format, p.Limits, p.Epoch = o.places, o.format, o.limits, o.epoch
+	p.Hold = o.hold
 	p.DrainTimeout, p.InDoubtHold, p.Settle = o.drain, o.inDoubt, o.settle
 	p.Serial, p.Stream = o.serial, o.stream
 	p.RevertOn, p.StaleStatus, p.RevealMark = o.revertOn, o.staleStatus, o.revealMark
@@ -428,7 +456,7 @@ func (o *settings) fill(p *Policy, ids intern) {
 			p.StaleStatus = 409 // what its clients take for a conflict
 		}
 	}
-	p.judge = fmt.Sprint(p.TokenPlaces(), p.Format, p.Limits, p.Mode, p.Compare, p.MissingToken, p.Serial, p.DrainTimeout, p.InDoubtHold,
-		p.Settle, p.RevertOn, p.Dialect, p.subtree)
+	p.judge = fmt.Sprint(p.TokenPlaces(), p.Format, p.Limits, p.Epoch, p.Mode, p.Compare, p.Hold, p.MissingToken, p.Serial, p.DrainTimeout, p.InDoubtHold,
+		p.Settle, p.RevertOn, p.Dialect, p.subtree, p.signedToken)
 	p.identity = ids.of(o.identity)
 }

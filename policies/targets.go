@@ -1,7 +1,9 @@
 package policies
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -42,13 +44,14 @@ type writing struct {
 	own     *Policy // that of the request's own path, or nil
 	lead    *Policy // that judges the token
 	objects []touched
-	off     bool // a policy with mode: off covers a part of it
+	off     bool          // a policy with mode: off covers a part of it
+	path    canonicalPath // the request's own
 	first   [1]touched
 }
 
 // gather collects what the write changes, and finds the policy of each. A decision is a rejection, or lets the write pass.
 func (w *writing) gather(path canonicalPath, effect *dialect.Effect) *Decision {
-	w.objects = w.first[:0]
+	w.objects, w.path = w.first[:0], path
 	if d := w.reach(path, effect); d != nil {
 		return d
 	}
@@ -104,17 +107,37 @@ func (w *writing) agree(p *Policy) *Decision {
 	return nil
 }
 
-// further adds an object that is not that of the request's own path.
+// further adds an object that is not that of the request's own path. The request's method says little about what it does there, so the
+// object belongs to the policies for replacing and for deleting it and to that for the method itself: all of their keys.
 func (w *writing) further(t dialect.Target) *Decision {
-	e := evaluation{r: w.e.r, raw: t.Path, query: w.e.query, second: true}
-	p, path, d := w.s.find(&e, nil)
-	switch {
-	case d != nil:
-		d.Err = further(t.Path, d.Err)
-		return d
-	case p == nil && w.s.unmatched != unmatchedAllow:
+	var found []*Policy
+	for _, method := range []string{http.MethodPut, http.MethodDelete, w.e.method} {
+		e := evaluation{r: w.e.r, method: method, raw: t.Path, query: w.e.query, second: true}
+		p, path, d := w.s.find(&e, nil)
+		if d != nil {
+			d.Err = further(t.Path, d.Err)
+			return d
+		}
+		if p == nil || slices.Contains(found, p) {
+			continue
+		}
+		found = append(found, p)
+		if d := w.add(p, path, t); d != nil {
+			return d
+		}
+	}
+	if len(found) > 0 {
+		return nil
+	}
+	if w.s.unmatched != unmatchedAllow {
 		return w.unmatched(t.Path)
 	}
+	path, _ := w.s.identity.target(t.Path, "", "", nil) // it is unambiguous, or find had said so
+	return w.add(nil, path, t)
+}
+
+// add adds an object under its policy, which may be nil.
+func (w *writing) add(p *Policy, path canonicalPath, t dialect.Target) *Decision {
 	slash := strings.HasSuffix(t.Path, "/")
 	if t.Tree {
 		if reason := w.s.beneath(p, path, len(path.segments), slash, dialect.Tree); reason != "" {
@@ -127,7 +150,7 @@ func (w *writing) further(t dialect.Target) *Decision {
 
 // further says which target an error is about.
 func further(path string, err error) error {
-	if a, ok := err.(*AmbiguousError); ok { //nolint:errorlint // it was made a moment ago
+	if a, ok := errors.AsType[*AmbiguousError](err); ok {
 		return &AmbiguousError{Policy: a.Policy, Reason: fmt.Sprintf("of the target %q, %s", clip(path), a.Reason)}
 	}
 	return err
@@ -168,7 +191,7 @@ func (w *writing) decide(effect *dialect.Effect) Decision {
 		named := Decision{Policy: p}
 		if w.resources(effect, &named) == nil { // for the answer: which resource the request speaks of
 			out.Resources, out.NeedsBody, out.known, out.pending, out.targets = named.Resources, named.NeedsBody, named.known, named.pending, named.targets
-			out.jsonPatch = named.jsonPatch
+			out.jsonPatch, out.encoded = named.jsonPatch, named.encoded
 		}
 		return out
 	}
@@ -199,6 +222,7 @@ func (w *writing) decide(effect *dialect.Effect) Decision {
 		return fail(err)
 	}
 	d.Action = Fence
+	d.Releases = p == w.own && p.releases(e.method, w.path)
 	return d
 }
 
@@ -242,6 +266,9 @@ func (w *writing) resources(effect *dialect.Effect, d *Decision) error {
 		d.targets = func(body []byte) ([]fencing.Resource, error) { return s.named(lead, &e, effect.Body, body) }
 	}
 	d.settle(w.e)
+	if err := w.lead.single(d); err != nil {
+		return err
+	}
 	if n := len(d.Resources); n > 1 && n > w.lead.MaxBatch {
 		return &BatchError{Policy: w.lead.Name, Reason: fmt.Sprintf("it names %d resources, and max_batch allows %d", n, w.lead.MaxBatch)}
 	}
@@ -276,18 +303,19 @@ func (s *Set) named(lead *Policy, e *evaluation, read func([]byte) ([]dialect.Ta
 		if bad := w.further(t); bad != nil {
 			return nil, bad.Err
 		}
-		p := w.objects[0].policy
-		if p == nil || p.Mode == Off {
-			continue
-		}
-		if bad := w.agree(p); bad != nil {
-			return nil, bad.Err
-		}
-		if err := p.resources(e, w.objects[0].path, &d); err != nil {
-			return nil, err
-		}
-		if d.NeedsBody {
-			return nil, &UnfenceableError{Policy: p.Name, Reason: "its targets are named in the body, and policy " + p.Name + " reads their resources from another one"}
+		for _, o := range w.objects {
+			if o.policy == nil || o.policy.Mode == Off {
+				continue
+			}
+			if bad := w.agree(o.policy); bad != nil {
+				return nil, bad.Err
+			}
+			if err := o.policy.resources(e, o.path, &d); err != nil {
+				return nil, err
+			}
+			if d.NeedsBody {
+				return nil, &UnfenceableError{Policy: o.policy.Name, Reason: "its targets are named in the body, and policy " + o.policy.Name + " reads their resources from another one"}
+			}
 		}
 	}
 	return d.Resources, nil

@@ -40,6 +40,9 @@ type template struct {
 // compileTemplate returns the template or a clause that says what is wrong, and a hint.
 func compileTemplate(text string, p *pattern) (t template, reason, hint string) {
 	t.text = text
+	if strings.Contains(text, treeMark) {
+		return t, treeMark + " is kept for the marks of collections", ""
+	}
 	if err := fencing.Resource(text).Check(); err != nil {
 		return t, err.Error(), ""
 	}

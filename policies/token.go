@@ -66,7 +66,7 @@ func (p *Policy) claim(e *evaluation) (c claimed, found bool, err error) {
 				return err
 			case !found:
 				c, found = claimed{token: t, text: text, place: pl.label, source: pl}, true
-			case t != c.token:
+			case t != c.token || p.Format == fencing.Opaque && text != c.text:
 				reason := "it differs from the one in " + c.place
 				if c.place == pl.label {
 					reason = "two different tokens are given"
@@ -88,7 +88,7 @@ func (p *Policy) parse(pl *place, text string) (fencing.Token, error) {
 		err = p.Limits.Check(p.Format, t, text)
 	}
 	if err == nil {
-		return t, nil
+		return t.In(p.Epoch), nil
 	}
 	if pe, ok := errors.AsType[*fencing.ParseError](err); ok && pl.kind == placeBasicUser {
 		err = &fencing.ParseError{Text: "(not shown)", Format: pe.Format, Reason: pe.Reason} // it may be someone's name
@@ -162,10 +162,16 @@ func (p *Policy) signed(e *evaluation, pl *place) error {
 		return nil
 	}
 	bad := func(reason string) error { return &TokenError{Policy: p.Name, Place: pl.label, Reason: reason} }
-	signed, names := false, ""
+	signed, four, names := false, false, ""
 	ok := dialect.EachParameter(e.query, func(name, value string) bool {
 		switch strings.ToLower(name) {
-		case "x-amz-signature", "signature", "x-amz-algorithm":
+		case "signature": // of version 2, which covers neither header nor parameter of ours
+			signed, names = true, ""
+			four = false
+			return false
+		case "x-amz-signature":
+			signed, four = true, true
+		case "x-amz-algorithm":
 			signed = true
 		case "x-amz-signedheaders":
 			names += ";" + strings.ToLower(value)
@@ -175,9 +181,9 @@ func (p *Policy) signed(e *evaluation, pl *place) error {
 	switch {
 	case !ok && !signed:
 		return bad("the query holds a bad escape or a semicolon, so that it is not certain whether the URL is signed")
-	case !signed || pl.kind == placeQuery && names != "":
+	case !signed || four && pl.kind == placeQuery && names != "":
 		return nil // version 4 covers every query parameter
-	case pl.kind == placeHeader && slices.Contains(strings.Split(names, ";"), strings.ToLower(pl.name)):
+	case four && pl.kind == placeHeader && slices.Contains(strings.Split(names, ";"), strings.ToLower(pl.name)):
 		return nil
 	}
 	return bad("the presigned URL does not cover it, so that anybody who has the URL could send another; sign it in X-Amz-SignedHeaders")

@@ -3,6 +3,7 @@ package policies
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/fenceproxy/fenceproxy/policies/dialect"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -41,7 +42,14 @@ func (p *Policy) varies() bool {
 }
 
 // conditional reports whether requests for a path that the policy covers can go to another policy.
-func (p *Policy) conditional() bool { return p.host != "" || p.query != nil || p.headers != nil }
+func (p *Policy) conditional() bool {
+	return p.host != "" || p.query != nil || p.headers != nil || p.methods != nil
+}
+
+// writes reports whether the policy is about any method that changes something.
+func (p *Policy) writes() bool {
+	return p.methods == nil || slices.ContainsFunc(p.methods, func(m string) bool { return !Safe(m) })
+}
 
 // hierarchical reports whether the keys of what lies beneath a path begin with the path's own: one template, whose last part is the rest of
 // the path or the whole of it.
@@ -68,7 +76,7 @@ func (p *Policy) deep(path canonicalPath) bool {
 func (s *Set) beneath(p *Policy, path canonicalPath, depth int, slash bool, touch dialect.Touch) string {
 	top := path.segments[:depth]
 	for i, q := range s.all {
-		if q == p || q.Mode == Off || !q.pattern.mayLieBeneath(top) {
+		if q == p || q.Mode == Off || !q.writes() || !q.pattern.mayLieBeneath(top) {
 			continue
 		}
 		if p == nil || i < p.Index || p.conditional() || p.pattern.tail != tailSubtree {
@@ -111,6 +119,9 @@ func (p *pattern) mayLieBeneath(top []string) bool {
 // has an equals sign.
 const treeMark = "?tree"
 
+// IsTree reports whether r carries the mark of a whole collection: see [Tree].
+func IsTree(r fencing.Resource) bool { return strings.HasSuffix(string(r), treeMark) }
+
 // collection returns the tree of the collection with these segments; ok is false for the root of everything.
 func (p *Policy) collection(segments []string) (t Tree, ok bool) {
 	key := ""
@@ -136,13 +147,13 @@ func (p *Policy) collection(segments []string) (t Tree, ok bool) {
 // ancestry adds the collections that the object lies in, and its own tree, to d.
 func (p *Policy) ancestry(_ *evaluation, o *touched, d *Decision) error {
 	n := len(o.path.segments)
+	if n > maxDepth {
+		return &KeyError{Policy: p.Name, Reason: fmt.Sprintf("the path lies in more than %d collections", maxDepth)}
+	}
 	for k := max(1, len(p.pattern.segments)); k < n; k++ {
 		if t, ok := p.collection(o.path.segments[:k]); ok {
 			d.Under = append(d.Under, t.Key)
 		}
-	}
-	if len(d.Under) > maxDepth {
-		return &KeyError{Policy: p.Name, Reason: fmt.Sprintf("the path lies in more than %d collections", maxDepth)}
 	}
 	if !o.tree {
 		return nil

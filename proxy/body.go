@@ -67,10 +67,18 @@ func (f fence) takeBody(req *http.Request, x *exchange, stream bool) (*body, err
 	return b, err
 }
 
+// parsers is how many long bodies are searched for resources at a time. One of some megabytes takes about a second and many times its size,
+// and whoever sends it has shown nothing yet. longBody is where that begins.
+const parsers, longBody = 2, 64 << 10
+
 // resolve has the policy read the resources from the body.
-func (b *body) resolve(d *policies.Decision) error {
+func (b *body) resolve(p *Proxy, d *policies.Decision) error {
 	if b.spooled == nil {
 		return d.ResolveBody(nil)
+	}
+	if b.spooled.size > longBody {
+		p.parsing <- struct{}{} // it gets there: those who are in do not wait for anybody
+		defer func() { <-p.parsing }()
 	}
 	head, err := b.spooled.head(d.MaxBody())
 	if err != nil {

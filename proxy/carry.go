@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -49,15 +48,18 @@ var hopByHop = map[string]bool{
 
 // copyEndToEnd copies the headers that do not end here. The values are shared: nobody changes one in place.
 func copyEndToEnd(to, from http.Header) {
-	for name, vs := range from {
-		if !hopByHop[name] {
-			to[name] = vs
-		}
-	}
+	var named map[string]bool // by Connection, in canonical form
 	for _, line := range from["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
-			name = strings.Trim(name, " \t")
-			maps.DeleteFunc(to, func(k string, _ []string) bool { return strings.EqualFold(k, name) }) // S3's own names are not in canonical form
+			if named == nil {
+				named = map[string]bool{}
+			}
+			named[http.CanonicalHeaderKey(strings.Trim(name, " \t"))] = true
+		}
+	}
+	for name, vs := range from {
+		if !hopByHop[name] && (named == nil || !named[http.CanonicalHeaderKey(name)]) { // S3's own names are not in canonical form
+			to[name] = vs
 		}
 	}
 }

@@ -63,6 +63,8 @@ func (x *exchange) early() error {
 	switch {
 	case d.Action == policies.Reject && !d.Observed:
 		return d.Err
+	case d.Action == policies.Fence && !d.NeedsBody && !x.observed() && x.holds():
+		return x.p.holds.Check(d.Resources[0], d.TokenText)
 	case d.Action == policies.Fence && !d.NeedsBody && !x.observed():
 		return x.p.gate.Check(x.write())
 	}
@@ -136,7 +138,7 @@ func dropsCondition(h http.Header) string {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
-			if endToEnd[name] && len(h[name]) > 0 {
+			if len(h[name]) > 0 && (endToEnd[name] || strings.HasPrefix(name, "X-Amz-") || strings.HasPrefix(name, "X-Http-Method") || name == "X-Method-Override") {
 				return name
 			}
 		}

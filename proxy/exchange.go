@@ -10,6 +10,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/policies/dialect"
+	"github.com/fenceproxy/fenceproxy/proxy/hold"
 )
 
 // exchange is one request on its way through the proxy. It is the ResponseWriter of the request, so that headers which belong to
@@ -24,8 +25,9 @@ type exchange struct {
 	target   string // path and query as on the request line
 	start    time.Time
 
-	closeConn bool    // send Connection: close with the final head
-	answer    *answer // the upstream's answer once it is being passed on
+	claim     *hold.Claim // of a write under compare: hold that the gate is asked about or has admitted
+	closeConn bool        // send Connection: close with the final head
+	answer    *answer     // the upstream's answer once it is being passed on
 
 	mu sync.Mutex // guards final; held while an interim answer is written
 	// +checklocks:mu

@@ -22,6 +22,7 @@ type Explanation struct {
 	Resources   []string `json:"resources,omitempty"`
 	Token       string   `json:"token,omitempty"`
 	TokenSource string   `json:"token_source,omitempty"`
+	Epoch       uint32   `json:"epoch,omitempty"`  // in which the token counts
 	Status      int      `json:"status,omitempty"` // of the refusal
 	Fencing     string   `json:"fencing_status,omitempty"`
 	Detail      string   `json:"detail"`
@@ -87,7 +88,7 @@ func (e *Explanation) fill(x *exchange, err error) {
 	e.decision = *d
 	e.Action, e.Token, e.TokenSource = d.Action.String(), d.TokenText, d.TokenSource
 	if p := d.Policy; p != nil {
-		e.Policy, e.Mode = p.Name, string(p.Mode)
+		e.Policy, e.Mode, e.Epoch = p.Name, string(p.Mode), p.Epoch
 	}
 	for _, r := range d.Resources {
 		e.Resources = append(e.Resources, string(r))
@@ -99,6 +100,9 @@ func (e *Explanation) fill(x *exchange, err error) {
 		e.Detail = "It is forwarded when its token is not below the mark of its resource and lower writes have an outcome."
 		if d.Policy.Compare == policies.Greater {
 			e.Detail = "It is forwarded when its token is above the mark of its resource and lower writes have an outcome."
+		}
+		if d.Policy.Compare == policies.Hold {
+			e.Detail = "It is forwarded when nobody else holds its resource (it claims it, if nobody does) and writes of earlier holders have an outcome."
 		}
 		if d.Policy.Mode == policies.Observe {
 			e.Detail = "It is forwarded at once; the policy only observes."
@@ -119,18 +123,27 @@ func (e *Explanation) refused(x *exchange, err error, observed bool) {
 	}
 }
 
-// Against compares the token with marks, as the gate would at this moment.
-func (e *Explanation) Against(g *gate.Gate) {
-	d := e.decision
+// Against compares the token with marks and holds, as the proxy would at this moment.
+func (e *Explanation) Against(p *Proxy) {
+	d, g := e.decision, p.gate
 	if d.Action != policies.Fence || len(d.Resources) == 0 {
 		return
 	}
-	err := g.Check(gate.Write{
-		Resources: d.Resources, Under: d.Under, Trees: trees(d.Trees), Token: d.Token, Greater: d.Policy.Compare == policies.Greater,
-	})
+	var err error
+	if d.Policy.Compare == policies.Hold {
+		err = p.holds.Check(d.Resources[0], d.TokenText)
+	} else {
+		err = g.Check(gate.Write{
+			Resources: d.Resources, Under: d.Under, Trees: trees(d.Trees), Token: d.Token, Greater: d.Policy.Compare == policies.Greater,
+		})
+	}
 	if err != nil {
 		x := &exchange{in: &http.Request{Method: e.Method}, set: e.set, decision: d, p: &Proxy{spool: &spooler{}}}
 		e.refused(x, err, d.Policy.Mode == policies.Observe)
+		return
+	}
+	if d.Policy.Compare == policies.Hold {
+		e.Detail = "Nobody else holds its resource: it is forwarded when writes of earlier holders have an outcome."
 		return
 	}
 	busy := func(r fencing.Resource) bool {
@@ -162,6 +175,9 @@ func (e *Explanation) WriteTo(w io.Writer) (int64, error) {
 	}
 	if e.TokenSource != "" {
 		line("token", fmt.Sprintf("%s (%s)", e.Token, e.TokenSource))
+	}
+	if e.Epoch != 0 {
+		line("epoch", fmt.Sprint(e.Epoch))
 	}
 	line("action", e.Action)
 	if e.Status != 0 {

@@ -42,7 +42,7 @@ policies:
 			t.Errorf("%s %s: %v", tt.method, tt.url, err)
 			continue
 		}
-		e.Against(r.gate)
+		e.Against(r.proxy)
 		got := r.must(tt.method, tt.url, tt.body, sent...)
 		status := got.header.Get("Fencing-Status")
 		if e.Fencing != "" && e.Fencing != status || e.Status != 0 && e.Status != got.code || e.Status == 0 && got.code >= 400 {

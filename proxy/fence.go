@@ -37,7 +37,7 @@ func (f fence) RoundTrip(req *http.Request) (*http.Response, error) {
 //
 //  1. a stale token is refused before the body is read: see edge
 //  2. the body is taken in
-//  3. the gate: the mark is durable, lower writes have an outcome
+//  3. the gate: the mark is durable, lower writes have an outcome; under compare: hold the id gets its number just before
 //  4. forward
 //  5. the outcome is known only when the answer was read to its end
 func (f fence) enforce(req *http.Request, x *exchange) (*http.Response, error) {
@@ -47,15 +47,20 @@ func (f fence) enforce(req *http.Request, x *exchange) (*http.Response, error) {
 		return x.bodyFailed(err)
 	}
 	if d.NeedsBody {
-		if err := body.resolve(d); err != nil {
+		if err := body.resolve(f.p, d); err != nil {
 			body.release()
 			return x.refuse(err), nil
 		}
+	}
+	if err := x.claimHold(); err != nil {
+		body.release()
+		return x.refuse(err), nil
 	}
 	start := time.Now()
 	a, err := p.gate.Enter(req.Context(), x.write())
 	p.metrics.gateWait.Observe(time.Since(start).Seconds())
 	if err != nil {
+		err = x.unclaimed(err)
 		body.release()
 		if req.Context().Err() != nil {
 			return x.abandoned(req.Context().Err())
@@ -74,12 +79,18 @@ func (f fence) observe(req *http.Request, x *exchange) (*http.Response, error) {
 		return x.bodyFailed(err)
 	}
 	if d.NeedsBody {
-		if d.Err = body.resolve(d); d.Err != nil {
+		if d.Err = body.resolve(f.p, d); d.Err != nil {
 			return f.forward(req, x, nil, body)
 		}
 	}
+	if d.Err = x.claimHold(); d.Err != nil {
+		return f.forward(req, x, nil, body)
+	}
 	a, err := f.p.gate.Observe(x.write())
 	d.Err = err
+	if err != nil {
+		d.Err = x.unclaimed(err)
+	}
 	return f.forward(req, x, a, body)
 }
 
@@ -95,10 +106,14 @@ func (f fence) wouldReject(req *http.Request, x *exchange) (*http.Response, erro
 // write is what the gate is asked.
 func (x *exchange) write() gate.Write {
 	d := &x.decision
-	return gate.Write{
+	w := gate.Write{
 		Resources: d.Resources, Under: d.Under, Trees: trees(d.Trees), Token: d.Token, Greater: d.Policy.Compare == policies.Greater, Exclusive: d.Policy.Serial,
 		DrainTimeout: d.Policy.DrainTimeout, Format: d.Policy.Format, By: x.client(), Policy: d.Policy.Name,
 	}
+	if x.claim != nil {
+		w.Holder, w.TTL = d.TokenText, x.claim.TTL()
+	}
+	return w
 }
 
 func trees(ts []policies.Tree) []gate.Tree {
@@ -116,6 +131,9 @@ func trees(ts []policies.Tree) []gate.Tree {
 // panics included, and with it the body is freed.
 func (f fence) forward(req *http.Request, x *exchange, a *gate.Admission, body *body) (resp *http.Response, err error) {
 	o := &outcome{x: x, a: a, body: body}
+	if x.claim != nil {
+		x.claim.Admitted()
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			o.lost(fmt.Errorf("panic while forwarding: %v", r))

@@ -30,6 +30,7 @@ func (o *outcome) notSent(err *leg.Error) *http.Response {
 		if o.a != nil {
 			o.a.NotSent()
 		}
+		o.claimed()
 	})
 	return o.x.response(r)
 }
@@ -46,7 +47,15 @@ func (o *outcome) doubt(r rejection) {
 		if o.a != nil {
 			o.a.InDoubt(o.x.decision.Policy.InDoubtHold)
 		}
+		o.claimed()
 	})
+}
+
+// claimed tells the claim of a hold that its write was accepted, or may have been.
+func (o *outcome) claimed() {
+	if o.x.claim != nil {
+		o.x.claim.Accepted()
+	}
 }
 
 // settle runs once; whoever comes later is too late.
@@ -69,7 +78,7 @@ func (o *outcome) answered(resp *http.Response) (*http.Response, error) {
 		done()
 		return resp, nil
 	}
-	whole := refused || o.x.remembers() // what follows the answer has to be done before the client has it
+	whole := refused || o.x.remembers() || o.x.endsHold(resp.StatusCode) // what follows the answer has to be done before the client has it
 	if whole || resp.ContentLength >= 0 && resp.ContentLength <= smallAnswer || noBody(o.x.in.Method, resp) {
 		head, err := io.ReadAll(io.LimitReader(resp.Body, smallAnswer+1))
 		if err != nil {
@@ -112,8 +121,13 @@ func (o *outcome) complete(status int, refused bool, sum *summary) {
 			if err := o.a.Refused(); err != nil {
 				o.x.p.log.Error("the mark of a refused token could not be taken back", o.x.attrs(keyError, err)...)
 			}
+			if o.x.claim != nil {
+				o.x.claim.Refused()
+			}
 		default:
 			o.a.Done(o.x.decision.Policy.Settle)
+			o.x.releaseHold(status, sum)
+			o.claimed()
 		}
 		o.x.uploadAnswered(status, sum)
 	})

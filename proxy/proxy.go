@@ -16,6 +16,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/proxy/hold"
 )
 
 // Config is what a [Proxy] is made of.
@@ -34,6 +35,7 @@ type Config struct {
 // Proxy forwards requests to one upstream and fences writes on the way. It is safe for concurrent use.
 type Proxy struct {
 	gate      *gate.Gate
+	holds     *hold.Manager
 	policies  atomic.Pointer[policies.Set]
 	upstream  *upstream
 	spool     *spooler
@@ -41,6 +43,7 @@ type Proxy struct {
 	metrics   *Metrics
 	decisions *Decisions
 	uploads   *uploads
+	parsing   chan struct{} // holds one element for each long body that is searched for resources
 	root      http.Handler
 	stall     time.Duration  // clientStall
 	leftovers sync.WaitGroup // answers that are read to their end although their clients are gone
@@ -59,8 +62,9 @@ func New(c Config) (*Proxy, error) {
 		c.Metrics = NewMetrics(nil)
 	}
 	p := &Proxy{
-		gate: c.Gate, upstream: up, spool: newSpooler(c.Spool, c.SpoolFloor), log: c.Logger, metrics: c.Metrics,
+		gate: c.Gate, holds: hold.New(c.Gate, nil), upstream: up, spool: newSpooler(c.Spool, c.SpoolFloor), log: c.Logger, metrics: c.Metrics,
 		decisions: newDecisions(), stall: clientStall, uploads: &uploads{notes: c.Notes, now: time.Now},
+		parsing: make(chan struct{}, parsers),
 	}
 	p.policies.Store(c.Policies)
 	p.root = p.dispatcher()

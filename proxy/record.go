@@ -40,7 +40,7 @@ func (x *exchange) decided(r rejection) {
 	took := time.Since(x.start)
 	d := Decision{
 		Time: x.start, Client: x.client(), Method: clip(x.in.Method), Path: clip(x.path()), Policy: policy, Resource: string(r.resource),
-		Token: clip(x.decision.TokenText), Outcome: r.outcome, Status: r.code, Forwarded: r.forwarded, Seconds: took.Seconds(),
+		Token: x.shownToken(), Outcome: r.outcome, Status: r.code, Forwarded: r.forwarded, Seconds: took.Seconds(),
 	}
 	if r.err != nil {
 		d.Reason = clip(r.err.Error())
@@ -104,7 +104,7 @@ func (x *exchange) path() string {
 
 // attrs are the attributes of a log line about this request.
 func (x *exchange) attrs(more ...any) []any {
-	return append([]any{keyResource, string(x.resource()), keyToken, clip(x.decision.TokenText), keyClient, x.client()}, more...)
+	return append([]any{keyResource, string(x.resource()), keyToken, x.shownToken(), keyClient, x.client()}, more...)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

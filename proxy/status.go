@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/proxy/hold"
 	"github.com/fenceproxy/fenceproxy/proxy/leg"
 	"github.com/fenceproxy/fenceproxy/tokenstore"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -88,6 +89,10 @@ func (x *exchange) ofGate(err error, r *rejection) bool {
 		r.title = "The fencing token is stale"
 		r.detail = "A write with a higher token was seen on this resource, so this one was not forwarded. " +
 			"Its sender no longer holds the lease: stop, take a new lease, and send the token that comes with it."
+		if policies.IsTree(stale.Resource) {
+			r.detail = "A write with a higher token was seen on this collection or on something in it, so this one was not forwarded. " +
+				"Its sender no longer holds the lease: stop, take a new lease, and send the token that comes with it."
+		}
 		if stale.Greater {
 			r.detail = "This resource takes each token once, and a write with this token or a higher one was seen, so this one was not " +
 				"forwarded. Read the present state, take a new number, and send that."
@@ -95,6 +100,14 @@ func (x *exchange) ofGate(err error, r *rejection) bool {
 		if x.decision.Policy.RevealMark {
 			r.mark = &stale.Mark
 		}
+		return true
+	}
+	if other, ok := errors.AsType[*hold.NotHolderError](err); ok {
+		r.code, r.outcome, r.resource = x.decision.Policy.StaleStatus, statusStale, other.Resource
+		r.title = "Another id holds the resource"
+		r.detail = "The first id that writes claims this resource, and only that one passes until its hold ends; this write carries another id, so " +
+			"it was not forwarded. If its sender held the resource, that hold has expired or was released: stop, and read the present state " +
+			"before claiming it anew."
 		return true
 	}
 	if busy, ok := errors.AsType[*gate.BusyError](err); ok {
@@ -123,6 +136,10 @@ func (x *exchange) ofGate(err error, r *rejection) bool {
 		r.code, r.outcome, r.retry = http.StatusServiceUnavailable, statusUnavailable, time.Second
 		r.title = "The proxy is stopping"
 		r.detail = "This write was not forwarded; send it again, with the same token, when the proxy is back."
+	case errors.Is(err, tokenstore.ErrTooLarge):
+		r.code, r.outcome = http.StatusRequestEntityTooLarge, statusTooLarge
+		r.title = "The write is too large to be fenced"
+		r.detail = "The marks of all its resources do not fit into one transaction of the token store, so it was not forwarded. Send it in parts."
 	case isStoreError(err):
 		r.code, r.outcome, r.retry = http.StatusServiceUnavailable, statusUnavailable, 5*time.Second
 		r.title = "The token store is unavailable"
@@ -164,7 +181,7 @@ func (x *exchange) ofRequest(err error, r *rejection) bool {
 		return set(http.StatusForbidden, statusUnmatched, "No policy covers this write")
 	}
 	if is[*policies.UnfenceableError](err) {
-		return set(http.StatusForbidden, statusUnfenceable, "The reach of the write cannot be fenced")
+		return set(http.StatusForbidden, statusUnfenceable, "The reach of the write cannot be told")
 	}
 	if is[*policies.BatchError](err) {
 		return set(http.StatusRequestEntityTooLarge, statusTooLarge, "The write is too large to be fenced")
@@ -288,12 +305,12 @@ func (x *exchange) render(r rejection, h http.Header) []byte {
 	}
 	p := Problem{
 		Type: "urn:fenceproxy:" + r.problem, Title: r.title, Status: r.code, Detail: r.detail,
-		Resource: string(r.resource), Token: clip(x.decision.TokenText), Forwarded: r.forwarded,
+		Resource: string(r.resource), Token: x.shownToken(), Forwarded: r.forwarded,
 	}
 	if x.decision.Policy != nil {
 		p.Policy = x.decision.Policy.Name
 		if r.mark != nil {
-			p.Mark = x.decision.Policy.Format.Print(*r.mark)
+			p.Mark = x.decision.Policy.Format.Describe(*r.mark)
 		}
 	}
 	kind, body := p.in(x.dialect(), make([]byte, 0, 768))

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ func (u *uploads) name(object fencing.Resource, id string) string {
 func (u *uploads) remember(object fencing.Resource, id string, t fencing.Token) error {
 	now := u.now()
 	u.sweep(now)
-	return u.notes.SetMeta(u.name(object, id), fencing.Pair.Print(t)+" "+now.UTC().Format(time.RFC3339))
+	return u.notes.SetMeta(u.name(object, id), printUpload(t)+" "+now.UTC().Format(time.RFC3339))
 }
 
 // token returns the token with which the upload was created.
@@ -64,9 +65,27 @@ func (u *uploads) token(object fencing.Resource, id string) (t fencing.Token, ok
 	return t, true, nil
 }
 
+// printUpload writes a token as a pair, with its epoch in front where that is not 0: "2/0.34".
+func printUpload(t fencing.Token) string {
+	text := fencing.Pair.Print(t)
+	if t.Epoch != 0 {
+		text = strconv.FormatUint(uint64(t.Epoch), 10) + "/" + text
+	}
+	return text
+}
+
 func parseUpload(value string) (t fencing.Token, created time.Time, err error) {
 	token, date, _ := strings.Cut(value, " ")
-	if t, err = fencing.Pair.Parse(token); err == nil {
+	epoch, number, ok := strings.Cut(token, "/")
+	if !ok {
+		epoch, number = "0", token
+	}
+	e, err := strconv.ParseUint(epoch, 10, 32)
+	if err == nil {
+		t, err = fencing.Pair.Parse(number)
+	}
+	if err == nil {
+		t.Epoch = uint32(e)
 		created, err = time.Parse(time.RFC3339, date)
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ func TestUploadsKeepTheirTokens(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	notes := noteMap{"p/other": "x"}
 	u := &uploads{notes: notes, now: func() time.Time { return now }}
-	want := fencing.Token{Hi: 7, Lo: 1<<63 + 5}
+	want := fencing.Token{Epoch: 2, Hi: 7, Lo: 1<<63 + 5}
 	if err := u.remember("b/k", "id 1", want); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +51,14 @@ func TestUploadsKeepTheirTokens(t *testing.T) {
 	}
 	if len(notes) != 1 {
 		t.Errorf("left: %v; want what is not of uploads alone", notes)
+	}
+	notes[u.name("b/old", "id")] = "0.34 2030-01-01T00:00:00Z" // as it was written before there were epochs
+	if got, ok, err := u.token("b/old", "id"); got != fencing.Number(34) || !ok || err != nil {
+		t.Errorf("token = %v, %v, %v; want 34", got, ok, err)
+	}
+	notes[u.name("b/bad", "id")] = "x/0.34 2030-01-01T00:00:00Z"
+	if _, ok, err := u.token("b/bad", "id"); ok || err == nil {
+		t.Errorf("a damaged epoch = %v, %v; want an error, which rejects", ok, err)
 	}
 	notes[u.name("b/bad", "id")] = "no token"
 	if _, ok, err := u.token("b/bad", "id"); ok || err == nil || errors.Is(err, errTooLarge) {

@@ -72,4 +72,6 @@ func (c *cache) putLocked(r fencing.Resource, e cached) {
 	c.cost += cost
 }
 
-func textLen(e cached) int { return len(e.mark.By) + len(e.mark.Policy) + len(e.mark.Reason) }
+func textLen(e cached) int {
+	return len(e.mark.By) + len(e.mark.Policy) + len(e.mark.Reason) + len(e.mark.Holder)
+}

@@ -33,6 +33,9 @@ var (
 	// 1 MiB of resource keys.
 	ErrTooLarge = errors.New("too much for one transaction")
 
+	// ErrHolders is returned by [Store.ExportWithoutHolders] where a mark has a holder.
+	ErrHolders = errors.New("the marks hold ids of holders, which are not for everybody")
+
 	// ErrImport is returned by [Store.Import] for input that is not a whole, unaltered export. Nothing was changed.
 	ErrImport = errors.New("not a complete export of a token store")
 )

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func exampleMarks() []fencing.ResourceMark {
 			Token: fencing.Token{Hi: 7, Lo: 1042}, Format: fencing.Pair, At: time.UnixMilli(1_700_000_000_123).UTC(),
 			By: "192.0.2.7:1", Policy: "rides", Reason: "a \"reason\"\n", Draining: true,
 		}},
-		{Resource: "c", Mark: fencing.Mark{Token: fencing.Token{Hi: 0, Lo: 5}, Format: fencing.Pair}},
+		{Resource: "c", Mark: fencing.Mark{Token: fencing.Token{Epoch: 2, Hi: 1 << 63, Lo: 5}, Format: fencing.Pair}},
 		{Resource: "d", Mark: fencing.Mark{Token: fencing.Number(0x100000002), Format: fencing.Hex}},
 		{Resource: "e", Mark: fencing.Mark{Token: fencing.Number(34), Format: fencing.Znode}},
 		{Resource: "f", Mark: fencing.Mark{Token: fencing.Number(0)}},
@@ -67,6 +68,67 @@ func TestExportAndImportRoundTrip(t *testing.T) {
 	}
 	if res, err = to.Import(strings.NewReader(text)); err != nil || res.Raised != 0 || res.Kept != 6 {
 		t.Errorf("again: got %+v, %v", res, err)
+	}
+}
+
+func TestExportAndImportOfHolds(t *testing.T) {
+	from, to := openStore(t, t.TempDir(), tokenstore.Options{}), openStore(t, t.TempDir(), tokenstore.Options{})
+	m := fencing.Mark{Token: fencing.Number(3), Format: fencing.Opaque, Holder: "secret", TTL: 90 * time.Second}
+	free, forever := m, m
+	free.Holder, free.TTL, forever.TTL = "", 0, 0
+	advance(t, from, fencing.ResourceMark{Resource: "a", Mark: free})
+	var b bytes.Buffer
+	if err := from.ExportWithoutHolders(&b); err != nil || !strings.Contains(b.String(), "trailer") {
+		t.Errorf("without holders = %v, %s; want a whole export", err, &b)
+	}
+	advance(t, from, fencing.ResourceMark{Resource: "b", Mark: m}, fencing.ResourceMark{Resource: "c", Mark: forever})
+	b.Reset()
+	if err := from.ExportWithoutHolders(&b); !errors.Is(err, tokenstore.ErrHolders) || strings.Contains(b.String(), "secret") {
+		t.Errorf("without holders = %v, %s; want ErrHolders and no id", err, &b)
+	}
+	if _, err := to.Import(strings.NewReader(export(t, from))); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(all(t, from), all(t, to)); d != "" {
+		t.Errorf("marks (-want +got):\n%s", d)
+	}
+	for _, bad := range []string{`"holder":"a b"`, `"holder":"a","ttl":"soon"`, `"holder":"a","ttl":"-1s"`, `"ttl":"1s"`} {
+		line := `{"resource":"x","token":"3",` + bad + "}\n"
+		if _, err := to.Import(strings.NewReader(line)); !errors.Is(err, tokenstore.ErrImport) || !strings.Contains(err.Error(), "line 1") {
+			t.Errorf("%s: got %v; want ErrImport of line 1", bad, err)
+		}
+	}
+}
+
+func TestReleaseByHandLeavesALine(t *testing.T) {
+	var logs bytes.Buffer
+	s := openStore(t, t.TempDir(), tokenstore.Options{Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+	m := fencing.Mark{Token: fencing.Number(3), Format: fencing.Opaque, Holder: "secret"}
+	advance(t, s, fencing.ResourceMark{Resource: "a", Mark: m})
+	m.Holder, m.By, m.Reason = "", "ann", "gone"
+	if err := s.Set("a", m); err != nil {
+		t.Fatal(err)
+	}
+	if text := logs.String(); strings.Count(text, "hold released by an operator") != 1 || strings.Contains(text, "secret") || strings.Contains(text, "lowered") {
+		t.Errorf("the log is %q; want one line about the release, without the id", text)
+	}
+}
+
+func TestImportComparesEpochsFirst(t *testing.T) {
+	from := openStore(t, t.TempDir(), tokenstore.Options{})
+	to := openStore(t, t.TempDir(), tokenstore.Options{})
+	at := func(r fencing.Resource, epoch uint32, n uint64) fencing.ResourceMark {
+		return fencing.ResourceMark{Resource: r, Mark: fencing.Mark{Token: fencing.Number(n).In(epoch), Format: fencing.Decimal}}
+	}
+	advance(t, from, at("a", 1, 3), at("b", 0, 900))
+	advance(t, to, at("a", 0, 900), at("b", 1, 3))
+	if res, err := to.Import(strings.NewReader(export(t, from))); err != nil || res.Raised != 1 || res.Kept != 1 {
+		t.Errorf("got %+v, %v; want one raised and one kept", res, err)
+	}
+	for r, m := range all(t, to) {
+		if m.Token != fencing.Number(3).In(1) {
+			t.Errorf("%s: mark %v; want 3 of epoch 1", r, m.Token)
+		}
 	}
 }
 

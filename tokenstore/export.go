@@ -20,12 +20,15 @@ import (
 type exportLine struct {
 	Resource string     `json:"resource"`
 	Token    string     `json:"token"`
+	Epoch    uint32     `json:"epoch,omitempty"`
 	Format   string     `json:"format,omitempty"`
 	At       *time.Time `json:"at,omitempty"`
 	By       string     `json:"by,omitempty"`
 	Policy   string     `json:"policy,omitempty"`
 	Reason   string     `json:"reason,omitempty"`
 	Draining bool       `json:"draining,omitempty"`
+	Holder   string     `json:"holder,omitempty"`
+	TTL      string     `json:"ttl,omitempty"` // of a hold that expires: "30s"
 }
 
 // trailer is the last line of an export. Without it the export is not whole.
@@ -41,14 +44,19 @@ const exportVersion = 1
 
 // Export writes all marks, as they were at one moment, as JSON Lines sorted by resource, and a last line that tells whether the
 // others are whole and unaltered. Writers go on meanwhile. What w got before an error is not an export: it has no last line.
-func (s *Store) Export(w io.Writer) error {
-	if err := s.export(w); err != nil {
+func (s *Store) Export(w io.Writer) error { return s.exported(w, true) }
+
+// ExportWithoutHolders is Export for those who may not see the ids of holders: it ends with [ErrHolders] at the first mark that has one.
+func (s *Store) ExportWithoutHolders(w io.Writer) error { return s.exported(w, false) }
+
+func (s *Store) exported(w io.Writer, holders bool) error {
+	if err := s.export(w, holders); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
 	return nil
 }
 
-func (s *Store) export(w io.Writer) error {
+func (s *Store) export(w io.Writer, holders bool) error {
 	buf := bufio.NewWriter(w)
 	hash := sha256.New()
 	lines := json.NewEncoder(io.MultiWriter(buf, hash))
@@ -67,6 +75,9 @@ func (s *Store) export(w io.Writer) error {
 			m, err := decodeMark(key, raw)
 			if err != nil {
 				return err
+			}
+			if m.Holder != "" && !holders {
+				return ErrHolders
 			}
 			end.Marks++
 			return lines.Encode(toLine(fencing.ResourceMark{Resource: fencing.Resource(key[len(kindMark):]), Mark: m}))
@@ -89,11 +100,18 @@ func (s *Store) export(w io.Writer) error {
 func toLine(m fencing.ResourceMark) exportLine {
 	l := exportLine{
 		Resource: string(m.Resource),
-		Token:    m.Mark.Token.String(),
+		Token:    m.Mark.Token.In(0).String(),
+		Epoch:    m.Mark.Token.Epoch,
 		By:       m.Mark.By,
 		Policy:   m.Mark.Policy,
 		Reason:   m.Mark.Reason,
 		Draining: m.Mark.Draining,
+	}
+	if m.Mark.Holder != "" {
+		l.Holder = m.Mark.Holder
+		if m.Mark.TTL != 0 {
+			l.TTL = m.Mark.TTL.String()
+		}
 	}
 	if m.Mark.Format.Valid() {
 		l.Format = m.Mark.Format.String()
@@ -116,9 +134,21 @@ func (l exportLine) mark() (m fencing.ResourceMark, err error) {
 	if m.Mark.Token, err = spelling.Parse(l.Token); err != nil {
 		return m, err
 	}
+	m.Mark.Token.Epoch = l.Epoch
 	if l.Format != "" {
 		if m.Mark.Format, err = fencing.ParseFormat(l.Format); err != nil {
 			return m, err
+		}
+	}
+	if l.Holder != "" {
+		if _, err := fencing.Opaque.Parse(l.Holder); err != nil {
+			return m, err
+		}
+		m.Mark.Holder = l.Holder
+	}
+	if l.TTL != "" {
+		if m.Mark.TTL, err = time.ParseDuration(l.TTL); err != nil || m.Mark.TTL <= 0 || l.Holder == "" {
+			return m, fmt.Errorf("%q is not the time to live of a hold", l.TTL)
 		}
 	}
 	if l.At != nil {

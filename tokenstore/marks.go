@@ -120,7 +120,7 @@ func advance(b *batch, m fencing.ResourceMark) error {
 // markBytes bounds what a record of m takes in a transaction. A byte that is not UTF-8 becomes three.
 func markBytes(r fencing.Resource, m fencing.Mark) int {
 	return len(kindMark) + len(r) + recordFixed + 3*2 + 4 + entryOverhead +
-		min(3*len(m.By), maxBy) + min(3*len(m.Policy), maxPolicy) + min(3*len(m.Reason), maxReason)
+		min(3*len(m.By), maxBy) + min(3*len(m.Policy), maxPolicy) + min(3*len(m.Reason), maxReason) + heldFixed + len(m.Holder)
 }
 
 // Restore undoes an advance: if the mark of r still has the token from, it puts back to, or no mark if to is nil, and returns true
@@ -180,6 +180,10 @@ func (s *Store) Set(r fencing.Resource, m fencing.Mark) error {
 		return b.stage(r, &m)
 	}
 	o.committed = func() {
+		if bad == nil && was.ok && was.mark.Holder != "" && was.mark.Holder != m.Holder {
+			s.log.Warn("hold released by an operator", slog.String(attrResource, string(r)), slog.String(attrToken, m.Format.Describe(m.Token)),
+				slog.String(attrMark, printMark(&was.mark)), slog.String(attrBy, m.By), slog.String(attrReason, m.Reason))
+		}
 		if bad == nil && (!was.ok || !m.Token.Less(was.mark.Token)) {
 			return
 		}
@@ -187,7 +191,7 @@ func (s *Store) Set(r fencing.Resource, m fencing.Mark) error {
 		if bad == nil {
 			old = printMark(&was.mark)
 		}
-		s.log.Warn("mark lowered by an operator", slog.String(attrResource, string(r)), slog.String(attrToken, m.Format.Print(m.Token)),
+		s.log.Warn("mark lowered by an operator", slog.String(attrResource, string(r)), slog.String(attrToken, m.Format.Describe(m.Token)),
 			slog.String(attrMark, old), slog.String(attrBy, m.By), slog.String(attrReason, m.Reason))
 	}
 	if err := s.submit(o); err != nil {
@@ -200,5 +204,5 @@ func printMark(m *fencing.Mark) string {
 	if m == nil {
 		return "none"
 	}
-	return m.Format.Print(m.Token)
+	return m.Format.Describe(m.Token)
 }

@@ -16,21 +16,26 @@ import (
 //
 //	 0  version   1 byte, recordVersion
 //	 1  format    1 byte, the number of a fencing.Format
-//	 2  flags     1 byte, flagDraining; other bits are 0
+//	 2  flags     1 byte, flagDraining and flagHeld; other bits are 0
 //	 3  reserved  1 byte, 0
-//	 4  epoch     4 bytes, reserved, 0
+//	 4  epoch     4 bytes; a program that knows none refuses any but 0
 //	 8  token     16 bytes, high part first
 //	24  at        8 bytes, Unix time in milliseconds; 0 if unknown
 //	32  by, policy, reason: 2 bytes of length and that many bytes each
+//	 n  with flagHeld only: ttl, 8 bytes, in nanoseconds; holder, 2 bytes of length and that many bytes
 //	 n  crc32c    4 bytes, over the Badger key and everything before it
 const (
 	recordVersion = 1
 	recordFixed   = 32
 	flagDraining  = 1 << 0
+	flagHeld      = 1 << 1 // a program that knows of no holds refuses the record
 
 	maxBy     = 128 // bytes; longer text is cut
 	maxPolicy = 128
 	maxReason = 512
+	// maxHeldReason is that of a mark with a holder, whose id takes the place. The reason is an operator's, who makes no holds.
+	maxHeldReason = maxReason - heldFixed - fencing.MaxOpaqueLen
+	heldFixed     = 8 + 2
 
 	// maxRecord stays below valueThreshold: a value that Badger moves to its value log has another durability.
 	maxRecord = recordFixed + 3*2 + maxBy + maxPolicy + maxReason + 4
@@ -71,7 +76,13 @@ func normalise(m fencing.Mark) fencing.Mark {
 	} else {
 		m.At = time.UnixMilli(ms).UTC()
 	}
-	m.By, m.Policy, m.Reason = cut(m.By, maxBy), cut(m.Policy, maxPolicy), cut(m.Reason, maxReason)
+	most := maxReason
+	if m.Holder == "" {
+		m.TTL = 0
+	} else {
+		most = maxHeldReason
+	}
+	m.By, m.Policy, m.Reason, m.Holder = cut(m.By, maxBy), cut(m.Policy, maxPolicy), cut(m.Reason, most), strings.Clone(m.Holder)
 	return m
 }
 
@@ -89,17 +100,26 @@ func cut(s string, n int) string {
 
 // encodeMark returns the record of a normalised mark.
 func encodeMark(key string, m fencing.Mark) []byte {
-	b := make([]byte, recordFixed, recordFixed+3*2+len(m.By)+len(m.Policy)+len(m.Reason)+4)
+	b := make([]byte, recordFixed, recordFixed+3*2+len(m.By)+len(m.Policy)+len(m.Reason)+heldFixed+len(m.Holder)+4)
 	b[0], b[1] = recordVersion, byte(m.Format)
 	if m.Draining {
 		b[2] |= flagDraining
 	}
+	binary.BigEndian.PutUint32(b[4:], m.Token.Epoch)
 	binary.BigEndian.PutUint64(b[8:], m.Token.Hi)
 	binary.BigEndian.PutUint64(b[16:], m.Token.Lo)
 	if !m.At.IsZero() {
 		binary.BigEndian.PutUint64(b[24:], uint64(m.At.UnixMilli()))
 	}
-	for _, s := range []string{m.By, m.Policy, m.Reason} {
+	texts := [...]string{m.By, m.Policy, m.Reason, m.Holder}
+	for i, s := range texts {
+		if i == 3 {
+			if s == "" {
+				break
+			}
+			b[2] |= flagHeld
+			b = binary.BigEndian.AppendUint64(b, uint64(m.TTL))
+		}
 		b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
 		b = append(b, s...)
 	}
@@ -118,7 +138,7 @@ func decodeMark(key string, raw []byte) (m fencing.Mark, err error) {
 	if len(body) < recordFixed {
 		return m, damaged("record %q is %d bytes long", key, len(raw))
 	}
-	if body[2]&^flagDraining != 0 || body[3] != 0 || binary.BigEndian.Uint32(body[4:]) != 0 {
+	if body[2]&^(flagDraining|flagHeld) != 0 || body[3] != 0 {
 		return m, damaged("record %q uses fields that this program does not know: run the release that wrote it", key)
 	}
 	ms := binary.BigEndian.Uint64(body[24:])
@@ -126,7 +146,9 @@ func decodeMark(key string, raw []byte) (m fencing.Mark, err error) {
 		return m, damaged("record %q has an impossible time", key)
 	}
 	m = fencing.Mark{
-		Token:    fencing.Token{Hi: binary.BigEndian.Uint64(body[8:]), Lo: binary.BigEndian.Uint64(body[16:])},
+		Token: fencing.Token{
+			Epoch: binary.BigEndian.Uint32(body[4:]), Hi: binary.BigEndian.Uint64(body[8:]), Lo: binary.BigEndian.Uint64(body[16:]),
+		},
 		Format:   fencing.Format(body[1]),
 		Draining: body[2]&flagDraining != 0,
 	}
@@ -134,17 +156,32 @@ func decodeMark(key string, raw []byte) (m fencing.Mark, err error) {
 		m.At = time.UnixMilli(int64(ms)).UTC()
 	}
 	rest := body[recordFixed:]
-	for _, s := range []*string{&m.By, &m.Policy, &m.Reason} {
-		if len(rest) < 2 {
-			return fencing.Mark{}, damaged("record %q ends early", key)
+	text := func() (s string) {
+		if len(rest) < 2 || len(rest)-2 < int(binary.BigEndian.Uint16(rest)) {
+			err = damaged("record %q ends early", key)
+			rest = nil
+			return ""
 		}
-		n := int(binary.BigEndian.Uint16(rest))
-		if rest = rest[2:]; len(rest) < n {
-			return fencing.Mark{}, damaged("record %q ends early", key)
-		}
-		*s, rest = string(rest[:n]), rest[n:]
+		n := 2 + int(binary.BigEndian.Uint16(rest))
+		s, rest = string(rest[2:n]), rest[n:]
+		return s
 	}
-	if len(rest) != 0 {
+	m.By, m.Policy, m.Reason = text(), text(), text()
+	if body[2]&flagHeld != 0 {
+		if len(rest) < heldFixed {
+			return fencing.Mark{}, damaged("record %q ends early", key)
+		}
+		m.TTL = time.Duration(binary.BigEndian.Uint64(rest))
+		rest = rest[8:]
+		m.Holder = text()
+		if err == nil && (m.Holder == "" || m.TTL < 0) {
+			err = damaged("record %q speaks of an impossible hold", key)
+		}
+	}
+	switch {
+	case err != nil:
+		return fencing.Mark{}, err
+	case len(rest) != 0:
 		return fencing.Mark{}, damaged("record %q has %d bytes too many", key, len(rest))
 	}
 	return m, nil

@@ -35,7 +35,7 @@ func arguments(c *cli.Context) (args []string, err error) {
 			}
 		}
 		if err := c.Set(flag.Names()[0], value); err != nil {
-			return nil, onUsageError(c, fmt.Errorf("flag %s: %w", name, err), true)
+			return nil, onUsageError(c, fmt.Errorf("invalid value %q for flag -%s: %w", value, flag.Names()[0], err), true)
 		}
 	}
 	return args, nil

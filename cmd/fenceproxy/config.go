@@ -32,6 +32,7 @@ func overrideFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "must-exist", DisableDefaultText: true, EnvVars: []string{"FENCEPROXY_MUST_EXIST"}, Usage: "refuse to start on an empty or wiped token store (token_store.must_exist)"},
 		&cli.DurationFlag{Name: "upstream-timeout", EnvVars: []string{"FENCEPROXY_UPSTREAM_TIMEOUT"}, Usage: "wait at most `DURATION` for the upstream's answer (upstream.timeout)", DefaultText: "1m"},
 		&cli.StringFlag{Name: "admin-listen", EnvVars: []string{"FENCEPROXY_ADMIN_LISTEN"}, Usage: "serve operators on `ADDRESS`, or \"off\" (admin.listen; default " + policies.DefaultAdminListen + ")"},
+		&cli.StringFlag{Name: "leases-listen", EnvVars: []string{"FENCEPROXY_LEASES_LISTEN"}, Usage: "hand out leases on `ADDRESS`, such as " + policies.DefaultLeasesListen + ", or \"off\" (leases.listen; default off)"},
 		&cli.StringFlag{Name: "admin-token-file", EnvVars: []string{"FENCEPROXY_ADMIN_TOKEN_FILE"}, Usage: "read the bearer token for changes from `FILE` (admin.token_file)", TakesFile: true},
 		&cli.StringFlag{Name: "unmatched-writes", EnvVars: []string{"FENCEPROXY_UNMATCHED_WRITES"}, Usage: "apply `RULE` to writes that no policy covers: reject, allow or fence (unmatched_writes)"},
 		&cli.StringFlag{Name: "log-level", EnvVars: []string{"FENCEPROXY_LOG_LEVEL"}, Usage: "log at `LEVEL` and above: debug, info, warn or error (log.level)"},
@@ -62,6 +63,7 @@ func loadConfig(c *cli.Context) (*policies.Config, error) {
 	over := policies.Overrides{
 		Listen: c.String("listen"), UpstreamURL: c.String("upstream"), Dir: c.String("dir"),
 		AdminListen: c.String("admin-listen"), AdminTokenFile: c.String("admin-token-file"),
+		LeasesListen:    c.String("leases-listen"),
 		UnmatchedWrites: c.String("unmatched-writes"), LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
 	}
 	if c.IsSet("must-exist") {

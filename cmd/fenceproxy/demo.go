@@ -74,10 +74,10 @@ func demo(c *cli.Context) (err error) {
 	s := &sidecar{
 		cfg: cfg, shutdown: 5 * time.Second, log: slog.New(slog.DiscardHandler), listenOn: listenNear,
 		reload: func() (*policies.Config, error) { return cfg, nil },
-		ready: func(listen, admin string) {
-			story.proxyURL = "http://" + listen
-			if admin != "" {
-				story.adminURL = "http://" + admin
+		ready: func(at addresses) {
+			story.proxyURL = "http://" + at.listen
+			if at.admin != "" {
+				story.adminURL = "http://" + at.admin
 			}
 			go func() { // ends with the story, which is bounded by ctx
 				err := story.tell(ctx)

@@ -58,6 +58,9 @@ func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitDone
 	}
+	if status, ok := errors.AsType[*statusError](err); ok {
+		return status.code
+	}
 	fmt.Fprintf(stderr, "fenceproxy: error: %v\n", err)
 	if hint := hintOf(err); hint != "" {
 		fmt.Fprintf(stderr, "hint: %s\n", hint)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy/admin"
 	"github.com/fenceproxy/fenceproxy/tokenstore"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -38,6 +39,7 @@ func marksCommand() *cli.Command {
   fenceproxy marks get rides/7
   fenceproxy marks set --admin-token-file admin.token rides/7 40
   fenceproxy marks set --dir ./marks --lower --reason 'etcd restored from backup' rides/7 3
+  fenceproxy marks release --admin-token-file admin.token --reason 'ride was cancelled' rides/7
   fenceproxy marks export --output marks.jsonl
   fenceproxy marks import --dir ./marks marks.jsonl`,
 		Action: func(c *cli.Context) error {
@@ -64,8 +66,17 @@ func marksCommand() *cli.Command {
 RESOURCE is the key that "fenceproxy explain METHOD URL" shows for a request.`,
 				Flags: with(
 					&cli.StringFlag{Name: "format", Usage: "read TOKEN in `FORMAT`: decimal, hex, znode or pair (default: that of the present mark)"},
+					&cli.UintFlag{Name: "epoch", DefaultText: "that of the present mark", Usage: "let TOKEN count in the policy's epoch `N`"},
 					&cli.BoolFlag{Name: "lower", DisableDefaultText: true, Usage: "let the mark fall; old tokens are let in again"},
 					&cli.StringFlag{Name: "reason", Usage: "say `WHY`; it is kept with the mark and in the log"}, asJSON),
+			},
+			{
+				Name: "release", Usage: "end the hold that an id has on a resource", ArgsUsage: "RESOURCE", Action: marksRelease,
+				Description: `  fenceproxy marks release --admin-token-file admin.token --reason 'ride was cancelled' rides/7
+  fenceproxy marks release --dir ./marks --reason 'ride was cancelled' rides/7
+
+The next id that writes claims the resource; writes of the old holder that are under way are waited for.`,
+				Flags: with(&cli.StringFlag{Name: "reason", Usage: "say `WHY`; it is kept with the mark and in the log"}, asJSON),
 			},
 			{
 				Name: "export", Usage: "write all marks as JSON lines", Action: marksExport,
@@ -88,6 +99,7 @@ type marks interface {
 	list(ctx context.Context, prefix string, each func(admin.Mark) error) error
 	get(ctx context.Context, r fencing.Resource) (admin.Mark, error)
 	set(ctx context.Context, r fencing.Resource, c admin.Change) (admin.Changed, error)
+	release(ctx context.Context, c admin.Release) error
 	export(ctx context.Context, w io.Writer) error
 	imports(ctx context.Context, r io.Reader) (tokenstore.ImportResult, error)
 }
@@ -166,9 +178,9 @@ func marksList(c *cli.Context) error {
 			return writeJSON(c.App.Writer, all)
 		}
 		w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "RESOURCE\tMARK\tSINCE\tBY\tPOLICY\tIN FLIGHT\tIN DOUBT\tWAITING")
+		fmt.Fprintln(w, "RESOURCE\tMARK\tEPOCH\tHOLD\tSINCE\tBY\tPOLICY\tIN FLIGHT\tIN DOUBT\tWAITING")
 		err := m.list(c.Context, c.String("prefix"), func(one admin.Mark) error {
-			_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", one.Resource, one.Token, one.At.Format(time.RFC3339), one.By, one.Policy, one.InFlight, one.InDoubt, one.Waiting)
+			_, err := fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", one.Resource, one.Token, one.Epoch, describeHold(one.Hold), one.At.Format(time.RFC3339), one.By, one.Policy, one.InFlight, one.InDoubt, one.Waiting)
 			return err
 		})
 		if err != nil {
@@ -199,7 +211,17 @@ func printMark(w io.Writer, m admin.Mark) error {
 	line := func(name, format string, args ...any) string {
 		return fmt.Sprintf("%-9s ", name) + fmt.Sprintf(format, args...) + "\n"
 	}
-	text := line("resource", "%s", m.Resource) + line("mark", "%s (%s)", m.Token, m.Format) + line("since", "%s", m.At.Format(time.RFC3339))
+	text := line("resource", "%s", m.Resource) + line("mark", "%s (%s)", m.Token, m.Format)
+	if m.Epoch != 0 {
+		text += line("epoch", "%d", m.Epoch)
+	}
+	text += line("since", "%s", m.At.Format(time.RFC3339))
+	if m.Hold != nil {
+		text += line("hold", "%s", describeHold(m.Hold))
+		if m.Hold.Holder != "" {
+			text += line("holder", "%s", m.Hold.Holder)
+		}
+	}
 	for _, l := range []struct{ name, value string }{{"by", m.By}, {"policy", m.Policy}, {"reason", m.Reason}} {
 		if l.value != "" {
 			text += line(l.name, "%s", l.value)
@@ -212,18 +234,65 @@ func printMark(w io.Writer, m admin.Mark) error {
 	return err
 }
 
+// describeHold says in some words how long a hold lasts.
+func describeHold(h *admin.Hold) string {
+	switch {
+	case h == nil:
+		return "-"
+	case h.Expired:
+		return "expired"
+	case h.TTL == "":
+		return "held"
+	case h.Left == 0:
+		return "held, ttl " + h.TTL
+	}
+	return fmt.Sprintf("held, %s left", max(time.Second, time.Duration(h.Left*float64(time.Second)).Round(time.Second)))
+}
+
+func marksRelease(c *cli.Context) error {
+	r, _, err := resourceArgs(c)
+	if err != nil {
+		return err
+	}
+	release := admin.Release{Resource: string(r), Reason: c.String("reason"), By: operator()}
+	if release.Reason == "" {
+		return withHint(usagef("to release a hold give a --reason"), "it is kept with the mark and in the log")
+	}
+	return withMarks(c, func(m marks) error {
+		if err := m.release(c.Context, release); err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			return writeJSON(c.App.Writer, admin.Released{Resource: release.Resource})
+		}
+		_, err := fmt.Fprintf(c.App.Writer, "%s: released\n", release.Resource)
+		return err
+	})
+}
+
 func marksSet(c *cli.Context) error {
 	r, args, err := resourceArgs(c)
 	if err != nil {
 		return err
 	}
 	change := admin.Change{Token: args[1], Format: c.String("format"), Lower: c.Bool("lower"), Reason: c.String("reason"), By: operator()}
+	if c.IsSet("epoch") {
+		n := c.Uint("epoch")
+		if n > policies.MaxEpoch {
+			return usagef("--epoch %d is out of range: 0 to %d", n, policies.MaxEpoch)
+		}
+		epoch := uint32(n)
+		change.Epoch = &epoch
+	}
 	if change.Lower && change.Reason == "" {
 		return withHint(usagef("to lower a mark give a --reason"), "it is kept with the mark and in the log")
 	}
 	return withMarks(c, func(m marks) error {
 		done, err := m.set(c.Context, r, change)
 		if err != nil {
+			if change.Epoch == nil && strings.HasSuffix(err.Error(), admin.ErrEpoch.Error()) {
+				return withHint(err, "add --epoch N, that of the policy")
+			}
 			if hex := strings.ToLower(change.Token); change.Format == "" && strings.HasPrefix(hex, "0x") && hintOf(err) == "" {
 				return withHint(err, "for a hexadecimal token add --format hex")
 			}

@@ -78,6 +78,8 @@ func (p *process) kill() {
 
 var ready = regexp.MustCompile(`(?m)^fenceproxy: serving on (\S+), forwarding to \S+, admin (?:on )?(\S+)$|^Ctrl-C ends it\.$`)
 
+var leasesAt = regexp.MustCompile(`(?m)^fenceproxy: leases on (\S+)$`)
+
 func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: start NAME ARGS...")
@@ -92,6 +94,9 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Setenv(name, "http://"+m[1])
 		ts.Setenv(name+"_ADDRESS", m[1])
 		ts.Setenv(name+"_ADMIN", "http://"+m[2])
+		if l := leasesAt.FindStringSubmatch(p.stdout.String()); l != nil {
+			ts.Setenv(name+"_LEASES", "http://"+l[1])
+		}
 	}
 }
 
@@ -108,6 +113,7 @@ func launch(ts *testscript.TestScript, args []string) *process {
 	ts.Check(err)
 	p.cmd.Path, p.cmd.Err = path, nil
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = ts.MkAbs("."), p.stdout, p.stderr
+	p.cmd.WaitDelay = 5 * time.Second // for what it started and left behind
 	p.cmd.Env = os.Environ()
 	for _, key := range environment {
 		if v := ts.Getenv(key); v != "" {
@@ -127,6 +133,7 @@ func launch(ts *testscript.TestScript, args []string) *process {
 var environment = []string{
 	"PATH", "HOME", "TMPDIR", "GORACE", "FENCEPROXY_LISTEN", "FENCEPROXY_ADMIN_LISTEN", "FENCEPROXY_DIR", "FENCEPROXY_CONFIG", "FENCEPROXY_UPSTREAM",
 	"FENCEPROXY_MUST_EXIST", "FENCEPROXY_LOG_FORMAT", "FENCEPROXY_LOG_LEVEL", "FENCEPROXY_ADMIN_TOKEN_FILE", "FENCEPROXY_UNMATCHED_WRITES",
+	"FENCEPROXY_LEASES_LISTEN", "FENCEPROXY_LEASES",
 }
 
 func lookPath(ts *testscript.TestScript, name string) (string, error) {

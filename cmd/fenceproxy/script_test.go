@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 //	stored PATH VALUE            what the upstream holds under PATH
 //	applied                      print the writes that took effect, in order: METHOD PATH TOKEN
 //	held NAME, release NAME      wait for a write with the header "X-Hold: NAME" to reach the upstream; let it take effect
-//	start NAME ARGS...           run fenceproxy ARGS in the background until it serves; $NAME and $NAME_ADMIN are its URLs, $NAME_ADDRESS its address
+//	start NAME ARGS...           run fenceproxy ARGS in the background until it serves; $NAME, $NAME_ADMIN and $NAME_LEASES are its URLs, $NAME_ADDRESS its address
 //	launch NAME ARGS...          the same without waiting
 //	await NAME PATTERN           wait until its standard error matches
 //	signal NAME SIGNAL           send TERM, INT, HUP or KILL

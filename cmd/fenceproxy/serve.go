@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -21,6 +22,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/proxy"
 	"github.com/fenceproxy/fenceproxy/proxy/admin"
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
+	"github.com/fenceproxy/fenceproxy/proxy/lease"
 	"github.com/fenceproxy/fenceproxy/tokenstore"
 )
 
@@ -65,12 +67,15 @@ SIGHUP reads the policies anew; a bad file changes nothing. SIGTERM lets writes 
 				reload:   func() (*policies.Config, error) { return loadConfig(c) },
 				log:      logger,
 				listenOn: func(address string) (net.Listener, error) { return net.Listen("tcp", address) },
-				ready: func(listen, admin string) {
-					at := "off"
-					if admin != "" {
-						at = "on " + admin
+				ready: func(at addresses) {
+					admin, leases := "off", ""
+					if at.admin != "" {
+						admin = "on " + at.admin
 					}
-					fmt.Fprintf(c.App.Writer, "fenceproxy: serving on %s, forwarding to %s, admin %s\n", listen, cfg.Upstream, at)
+					if at.leases != "" {
+						leases = fmt.Sprintf("fenceproxy: leases on %s\n", at.leases)
+					}
+					fmt.Fprintf(c.App.Writer, "fenceproxy: serving on %s, forwarding to %s, admin %s\n%s", at.listen, cfg.Upstream, admin, leases)
 				},
 			}
 			return s.run(c.Context)
@@ -88,13 +93,17 @@ type sidecar struct {
 	lockWait        time.Duration // longest wait for the token store to be free
 	log             *slog.Logger
 	listenOn        func(address string) (net.Listener, error)
-	ready           func(listen, admin string) // called when it serves; admin is empty without an admin listener
+	ready           func(addresses) // called when it serves
 
 	store    *tokenstore.Store
 	gate     *gate.Gate
 	proxy    *proxy.Proxy
+	leases   *lease.Manager // nil if they are off
 	stopping atomic.Bool
 }
+
+// addresses are those of the listeners. What is off is empty.
+type addresses struct{ listen, admin, leases string }
 
 // gcPercent trades memory for time: the heap of a proxy is small, and collecting it often costs speed.
 const gcPercent = 200
@@ -140,12 +149,24 @@ func (s *sidecar) run(ctx context.Context) (err error) {
 			err = fmt.Errorf("close the token store: %w", cerr)
 		}
 	}()
+	if err := s.checkEpochs(s.cfg.Policies); err != nil {
+		return err
+	}
 	if err := s.checkKeys(s.cfg.Policies, s.acceptKeyChange); err != nil {
+		return err
+	}
+	if err := s.noteEpochs(s.cfg.Policies); err != nil {
 		return err
 	}
 	metrics, err := s.build()
 	if err != nil {
 		return err
+	}
+	if err := s.openLeases(metrics); err != nil {
+		return err
+	}
+	if s.leases != nil {
+		defer s.leases.Close() // before the store
 	}
 	servers, failed, err := s.serve(listeners, metrics, token)
 	if err != nil {
@@ -177,37 +198,54 @@ func (s *sidecar) build() (*proxy.Metrics, error) {
 	return metrics, err
 }
 
-// bind opens the listener for clients and, unless it is switched off, that for operators.
+// bind opens the listener for clients and, unless they are switched off, those for operators and for leases, in this order.
 func (s *sidecar) bind() (listeners []net.Listener, err error) {
-	ln, err := s.listenOn(s.cfg.Listen.Address)
-	if err != nil {
-		return nil, withHint(err, "choose another address with --listen")
+	for _, l := range []struct{ address, hint string }{
+		{s.cfg.Listen.Address, "choose another address with --listen"},
+		{s.cfg.Admin.Listen, "choose another address with --admin-listen, or switch it off with --admin-listen off"},
+		{s.cfg.Leases.Listen, "choose another address with --leases-listen, or switch leases off with --leases-listen off"},
+	} {
+		if l.address == "" {
+			continue
+		}
+		ln, err := s.listenOn(l.address)
+		if err != nil {
+			for _, ln := range listeners {
+				ln.Close()
+			}
+			return nil, withHint(err, l.hint)
+		}
+		listeners = append(listeners, ln)
 	}
-	if s.cfg.Admin.Listen == "" {
-		return []net.Listener{ln}, nil
-	}
-	aln, err := s.listenOn(s.cfg.Admin.Listen)
-	if err != nil {
-		ln.Close()
-		return nil, withHint(err, "choose another address with --admin-listen, or switch it off with --admin-listen off")
-	}
-	return []net.Listener{ln, aln}, nil
+	return listeners, nil
 }
 
 // serve serves the listeners that bind has opened. failed gets the error of one that breaks.
 func (s *sidecar) serve(listeners []net.Listener, metrics *proxy.Metrics, token string) (servers []*proxy.Server, failed chan error, err error) {
-	failed = make(chan error, 2)
-	main, err := proxy.NewServer(s.proxy.Handler(), s.cfg.Listen.TLS, s.log)
-	if err != nil {
-		return nil, nil, err
+	failed = make(chan error, len(listeners))
+	at := addresses{listen: listeners[0].Addr().String()}
+	handlers := []http.Handler{s.proxy.Handler()}
+	if s.cfg.Admin.Listen != "" {
+		at.admin = listeners[len(handlers)].Addr().String()
+		handlers = append(handlers, admin.New(admin.Config{
+			Proxy: s.proxy, Gate: s.gate, Store: s.store, Metrics: metrics, Token: token, Stopping: s.stopping.Load, Logger: s.log,
+		}))
 	}
-	ops, err := proxy.NewServer(admin.New(admin.Config{
-		Proxy: s.proxy, Gate: s.gate, Store: s.store, Metrics: metrics, Token: token, Stopping: s.stopping.Load, Logger: s.log,
-	}), nil, s.log)
-	if err != nil {
-		return nil, nil, err
+	if s.leases != nil {
+		at.leases = listeners[len(handlers)].Addr().String()
+		handlers = append(handlers, s.leases.Handler())
 	}
-	servers = []*proxy.Server{main, ops}[:len(listeners)]
+	for i, h := range handlers {
+		tls := s.cfg.Listen.TLS
+		if i > 0 {
+			tls = nil
+		}
+		srv, err := proxy.NewServer(h, tls, s.log)
+		if err != nil {
+			return nil, nil, err
+		}
+		servers = append(servers, srv)
+	}
 	for i, srv := range servers {
 		go func() { // ends with Shutdown, which stop calls
 			if err := srv.Serve(listeners[i]); err != nil {
@@ -215,12 +253,9 @@ func (s *sidecar) serve(listeners []net.Listener, metrics *proxy.Metrics, token 
 			}
 		}()
 	}
-	listen, adminAt := listeners[0].Addr().String(), ""
-	if len(listeners) > 1 {
-		adminAt = listeners[1].Addr().String()
-	}
-	s.ready(listen, adminAt)
-	s.log.Info("serving", "listen", listen, "upstream", s.cfg.Upstream.String(), "admin", cmp.Or(adminAt, "off"), "dir", s.cfg.TokenStore.Dir)
+	s.ready(at)
+	s.log.Info("serving", "listen", at.listen, "upstream", s.cfg.Upstream.String(), "admin", cmp.Or(at.admin, "off"),
+		"leases", cmp.Or(at.leases, "off"), "dir", s.cfg.TokenStore.Dir)
 	return servers, failed, nil
 }
 
@@ -247,6 +282,9 @@ func (s *sidecar) wait(ctx context.Context, signals <-chan os.Signal, failed <-c
 // stop lets requests under way finish, and reports whether none was left without an outcome. A second signal cuts them off.
 func (s *sidecar) stop(servers []*proxy.Server, signals <-chan os.Signal) (clean bool) {
 	s.stopping.Store(true)
+	if s.leases != nil {
+		s.leases.Stop() // those that wait are told; holders may renew and release until the end
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.shutdown)
 	defer cancel()
 	go func() { // ends with ctx

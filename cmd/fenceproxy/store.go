@@ -175,6 +175,9 @@ func (s *sidecar) reloadPolicies() error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkEpochs(cfg.Policies); err != nil {
+		return err
+	}
 	if err := s.checkKeys(cfg.Policies, false); err != nil {
 		return err
 	}
@@ -184,6 +187,9 @@ func (s *sidecar) reloadPolicies() error {
 			return err
 		}
 		s.hold = hold
+	}
+	if err := s.noteEpochs(cfg.Policies); err != nil {
+		return err
 	}
 	for _, w := range cfg.Warnings() {
 		s.log.Warn("reload", "warning", w.String())
@@ -204,6 +210,7 @@ func (s *sidecar) fixed(cfg *policies.Config) []string {
 		"upstream":    cfg.Upstream.String() != s.cfg.Upstream.String() || cfg.Upstream.Timeout != s.cfg.Upstream.Timeout || cfg.Upstream.PreserveHost != s.cfg.Upstream.PreserveHost,
 		"token_store": cfg.TokenStore != s.cfg.TokenStore,
 		"admin":       cfg.Admin != s.cfg.Admin,
+		"leases":      cfg.Leases != s.cfg.Leases,
 		"spool":       cfg.Spool != s.cfg.Spool,
 		"log":         cfg.Log != s.cfg.Log,
 	} {

@@ -89,10 +89,15 @@ func (n Name) Effect(r *Request) (Effect, error) {
 		return couchdb(r)
 	}
 	if len(r.Header["Destination"]) > 0 {
-		return Effect{}, &Refusal{Reason: "the header Destination names a second resource, which the " + string(n) + " dialect does not know how to read; " +
-			"set dialect: webdav, or copy and rename with a read and a write"}
+		return Effect{}, UnreadDestination(n)
 	}
 	return Effect{}, nil
+}
+
+// UnreadDestination is the refusal of a Destination header by a dialect that does not read it.
+func UnreadDestination(n Name) error {
+	return &Refusal{Reason: "the header Destination names a second resource, which the " + string(n) + " dialect does not know how to read; " +
+		"set dialect: webdav, or copy and rename with a read and a write"}
 }
 
 // Plain reports whether every write without a Destination is one to the object of its path.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -43,12 +42,14 @@ func JSONNames(body []byte) (names []string, reason string) {
 		return nil, "it is not an object"
 	}
 	w.depth++
+	seen := map[string]bool{}
 	for w.dec.More() {
 		name, _ := w.dec.Token() // valid JSON has a string here
 		text, _ := name.(string)
-		if slices.Contains(names, text) {
+		if seen[text] {
 			return nil, fmt.Sprintf("the name %q is given twice, and parsers differ on which one counts", clip(text))
 		}
+		seen[text] = true
 		names = append(names, text)
 		if reason := w.skip(); reason != "" {
 			return nil, reason

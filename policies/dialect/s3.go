@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"mime"
+	"slices"
 	"strings"
 )
 
@@ -29,8 +30,11 @@ func s3(r *Request) (Effect, error) {
 		return Effect{Touch: Container, Reason: "it changes the bucket itself"}, nil
 	case r.Method == "POST" && has("delete"):
 		return Effect{Touch: Anything, Depth: 1, Reason: "?delete belongs to the bucket, and some stores read it there"}, nil
-	case r.Method == "POST" && has("select") && has("select-type"):
-		return Effect{Reads: true}, nil // SelectObjectContent
+	case r.Method == "POST" && ok && selects(ps):
+		return Effect{Reads: true}, nil
+	}
+	if name := widening(r); name != "" {
+		return Effect{Touch: Anything, Depth: 1, Reason: "the header " + name + " makes it a write to objects that it does not name"}, nil
 	}
 	e := Effect{}
 	var err error
@@ -41,6 +45,33 @@ func s3(r *Request) (Effect, error) {
 		e.Upload = upload(r, ps)
 	}
 	return e, nil
+}
+
+// selects reports whether a POST is SelectObjectContent, which only reads: the query is exactly that of the API, since a store that sees
+// another request in it would write.
+func selects(ps map[string][]string) bool {
+	kind := ps["select-type"]
+	return len(ps["select"]) == 1 && ps["select"][0] == "" && len(kind) == 1 && kind[0] == "2" && only(ps, "select", "select-type")
+}
+
+// only reports whether a query holds nothing but the names, what SDKs add (x-id), and a signature.
+func only(ps map[string][]string, names ...string) bool {
+	for name := range ps {
+		if name != "x-id" && !strings.HasPrefix(strings.ToLower(name), "x-amz-") && !slices.Contains(names, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// widening returns a header with which MinIO deletes all that begins with the key, or unpacks the body into many objects; "" for none.
+func widening(r *Request) string {
+	for name := range r.Header {
+		if low := strings.ToLower(name); strings.HasPrefix(low, "x-minio-force-delete") || strings.HasSuffix(low, "snowball-auto-extract") {
+			return name
+		}
+	}
+	return ""
 }
 
 func isForm(r *Request) bool {
@@ -67,7 +98,7 @@ func upload(r *Request, ps map[string][]string) *Upload {
 		return &Upload{ID: ids[0]}
 	case r.Method == "POST":
 		return &Upload{ID: ids[0], Ends: true}
-	case r.Method == "DELETE" && len(r.Segments) > 1:
+	case r.Method == "DELETE" && only(ps, "uploadId"):
 		return &Upload{ID: ids[0], Ends: true, Aborts: true}
 	}
 	return nil

@@ -7,7 +7,8 @@ import (
 )
 
 // webdav is RFC 4918. REPORT (RFC 3253) and SEARCH (RFC 5323) only read. DELETE and MOVE change everything beneath their target if that is
-// a collection, and a request does not say whether it is one; COPY and MOVE onto a collection replace it with all that is in it.
+// a collection, and a request does not say whether it is one; COPY and MOVE onto a collection replace it with all that is in it. LOCK of a
+// collection keeps everybody else from what is in it, and from adding to it and taking away whatever the Depth.
 func webdav(r *Request) (Effect, error) {
 	e := Effect{}
 	switch r.Method {
@@ -16,10 +17,13 @@ func webdav(r *Request) (Effect, error) {
 	case "REPORT", "SEARCH":
 		e.Reads = true
 		return e, nil
-	case "DELETE", "MOVE":
+	case "DELETE", "MOVE", "LOCK":
 		e.Touch = Tree
 	case "COPY":
 		e.Touch = Nothing
+	case "BIND", "UNBIND", "REBIND", "MERGE", "UPDATE", "BMOVE", "BCOPY", "BDELETE", "BPROPPATCH":
+		// RFC 5842, RFC 3253 and Exchange: what else they touch stands in the body.
+		return Effect{Touch: Anything, Depth: max(0, len(r.Segments)-1), Reason: r.Method + " names what it changes in its body"}, nil
 	}
 	e.Reason = "it may be a collection, which goes with everything in it"
 	dest, given, err := destination(r)

@@ -65,12 +65,14 @@ func New(c Config) http.Handler {
 		case "/v1/explain":
 			a.only(w, r, http.MethodPost, func() { a.explain(w, r) })
 		case "/v1/export":
-			a.only(w, r, http.MethodGet, func() { a.export(w) })
+			a.only(w, r, http.MethodGet, func() { a.export(w, r) })
+		case "/v1/release":
+			a.only(w, r, http.MethodPost, func() { a.release(w, r) })
 		case "/v1/import":
 			a.only(w, r, http.MethodPost, func() { a.imports(w, r) })
 		default:
 			fail(w, http.StatusNotFound, "no such page: there are /healthz, /readyz, /metrics, /v1/resources, /v1/resources/{key}, "+
-				"/v1/decisions, /v1/policies, /v1/explain, /v1/export and /v1/import")
+				"/v1/decisions, /v1/policies, /v1/explain, /v1/release, /v1/export and /v1/import")
 		}
 	})
 }
@@ -135,18 +137,23 @@ func (a admin) explain(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	e.Against(a.Gate)
+	e.Against(a.Proxy)
 	answer(w, http.StatusOK, e)
 }
 
-// authorized checks the bearer token in constant time, and answers if it is not right.
+// knowsToken checks the bearer token in constant time.
+func (a admin) knowsToken(r *http.Request) bool {
+	got, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return ok && a.Token != "" && subtle.ConstantTimeCompare([]byte(got), []byte(a.Token)) == 1
+}
+
+// authorized checks the bearer token, and answers if it is not right.
 func (a admin) authorized(w http.ResponseWriter, r *http.Request) bool {
 	if a.Token == "" {
 		fail(w, http.StatusForbidden, "changes are switched off: set admin.token_file")
 		return false
 	}
-	got, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok || subtle.ConstantTimeCompare([]byte(got), []byte(a.Token)) != 1 {
+	if !a.knowsToken(r) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="fenceproxy"`)
 		fail(w, http.StatusUnauthorized, "changes need the bearer token of admin.token_file")
 		a.Logger.Warn("admin: change refused", "path", r.URL.Path, "client", r.RemoteAddr)

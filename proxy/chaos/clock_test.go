@@ -27,6 +27,13 @@ var clockUses = map[string]string{
 	"proxy/gate Enter time.Now":            "deadline of a wait, compared with time.Until",
 	"proxy/admin MarkOf UTC":               "shown to people",
 	"proxy/admin Mark time.Now":            "stored with the mark, for people",
+	"proxy/hold New time.Now":              "what holds are counted from, with time.Since",
+	"proxy/lease holdLocked time.Now":      "end of a lease, compared with time.Until; the lease itself is a timer",
+	"proxy/lease renew time.Now":           "the same",
+	"proxy/lease holderLocked time.Now":    "compared with the end of a lease, on the monotonic clock",
+	"proxy/lease beginExpire time.Now":     "the same",
+	"proxy/lease raise time.Now":           "stored with the mark, for people",
+	"proxy/lease decode time.Now":          "deadline of a connection",
 	"proxy/leg answered time.Now":          "deadline of a connection",
 	"proxy/leg put time.Now":               "when a connection became idle, compared with time.Since",
 	"proxy/leg progress time.Now":          "deadline of a connection",
@@ -55,7 +62,7 @@ var wallClock = map[string]bool{
 
 func TestNothingIsDecidedByTheWallClock(t *testing.T) {
 	found := map[string]string{}
-	for _, dir := range []string{"proxy", "proxy/admin", "proxy/gate", "proxy/leg", "tokenstore", "tokenstore/fencing"} {
+	for _, dir := range []string{"proxy", "proxy/admin", "proxy/gate", "proxy/hold", "proxy/lease", "proxy/leg", "tokenstore", "tokenstore/fencing"} {
 		names, err := filepath.Glob("../../" + dir + "/*.go")
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %v, %v", dir, names, err)

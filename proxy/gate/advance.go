@@ -77,7 +77,7 @@ func (g *Gate) raiseLocked(a *Admission, w *Write) []fencing.ResourceMark {
 			continue
 		}
 		c.on = &unproven{backers: 1, storing: true, mark: fencing.Mark{
-			Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy,
+			Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy, Holder: w.Holder, TTL: w.TTL,
 			Draining: recovering || a.othersLocked(),
 		}}
 		c.raised = true

@@ -39,6 +39,7 @@ type Config struct {
 // Gate orders the writes of all resources. Make one with [New]. It is safe for concurrent use.
 type Gate struct {
 	store           Store
+	scans           chan struct{} // holds one element for each scan under way
 	maxWaiters      int
 	maxWaitersTotal int
 
@@ -79,7 +80,7 @@ func New(store Store, c Config) *Gate {
 		c.MaxWaitersTotal = 16384
 	}
 	g := &Gate{
-		store: store, maxWaiters: c.MaxWaiters, maxWaitersTotal: c.MaxWaitersTotal,
+		store: store, scans: make(chan struct{}, maxScans), maxWaiters: c.MaxWaiters, maxWaitersTotal: c.MaxWaitersTotal,
 		entries: make(map[fencing.Resource]*entry),
 	}
 	if c.Recover > 0 {
@@ -112,9 +113,11 @@ type Write struct {
 	// DrainTimeout is the longest wait for other writes, counted from when the write begins to wait. The time that the store
 	// takes before that to make the write's own mark durable is not counted.
 	DrainTimeout time.Duration
-	Format       fencing.Format // recorded with the mark, as are By and Policy
+	Format       fencing.Format // recorded with the mark, as are By, Policy, Holder and TTL
 	By           string
 	Policy       string
+	Holder       string        // the opaque id that holds the resource with this token, where a hold is claimed
+	TTL          time.Duration // of the hold; 0: until it is released
 }
 
 // Enter waits until the write may be forwarded. It blocks while the marks beneath its trees are read, while its own mark is made
@@ -178,10 +181,22 @@ func (g *Gate) Check(w Write) error {
 }
 
 func (g *Gate) check(r fencing.Resource, t fencing.Token, greater bool) error {
+	seen, err := g.seen(r)
+	if err != nil {
+		return err
+	}
+	if seen.refuses(t, greater) {
+		return &StaleTokenError{Resource: r, Token: t, Mark: seen.mark.Token, Greater: greater}
+	}
+	return nil
+}
+
+// seen returns the highest mark seen on r.
+func (g *Gate) seen(r fencing.Resource) (floor, error) {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
-		return ErrClosed
+		return floor{}, ErrClosed
 	}
 	var seen floor
 	e := g.entries[r]
@@ -190,17 +205,20 @@ func (g *Gate) check(r fencing.Resource, t fencing.Token, greater bool) error {
 		seen = e.seenLocked()
 	}
 	g.mu.Unlock()
-	if !known {
-		m, ok, err := g.store.Load(r)
-		if err != nil {
-			return &StoreError{Op: "load", Err: err}
-		}
-		seen = floor{m, ok}
+	if known {
+		return seen, nil
 	}
-	if seen.refuses(t, greater) {
-		return &StaleTokenError{Resource: r, Token: t, Mark: seen.mark.Token, Greater: greater}
+	m, ok, err := g.store.Load(r)
+	if err != nil {
+		return floor{}, &StoreError{Op: "load", Err: err}
 	}
-	return nil
+	return floor{m, ok}, nil
+}
+
+// Mark returns the highest mark seen on r, durable or not; ok is false if there is none. The error is a [*StoreError] or [ErrClosed].
+func (g *Gate) Mark(r fencing.Resource) (m fencing.Mark, ok bool, err error) {
+	seen, err := g.seen(r)
+	return seen.mark, seen.ok, err
 }
 
 // Observe lets a write through without making it wait, and says what Enter would have refused it with: a [*StaleTokenError], a

@@ -83,6 +83,61 @@ func (g *Gate) replace(e *entry, was floor, m fencing.Mark) error {
 	return nil
 }
 
+// ClearHolder ends the hold that r has with token t: its mark stays, without a holder, durably; by and reason say in it who ended the hold
+// and why. It returns false if the mark is another one by now or has no holder, and changes nothing then. Writes with t that were
+// admitted go on. The error is [ErrChanged] if the mark is on the move at this moment, a [*StoreError] or [ErrClosed].
+func (g *Gate) ClearHolder(r fencing.Resource, t fencing.Token, by, reason string) (cleared bool, err error) {
+	w := Write{Resources: []fencing.Resource{r}, Token: t}
+	a := newAdmission(g, &w)
+	if err := g.join(a, &w); err != nil {
+		return false, err
+	}
+	e := a.claims[0].entry
+	var refused *unproven
+	g.mu.Lock()
+	seen := e.seenLocked()
+	switch {
+	case !seen.ok || seen.mark.Token != t || seen.mark.Holder == "":
+	case e.restoring || e.durable != seen || slices.ContainsFunc(e.unproven, func(u *unproven) bool { return u.storing }):
+		err = ErrChanged
+	default:
+		m := seen.mark
+		m.Holder, m.TTL, m.By, m.Reason = "", 0, by, reason
+		e.restoring = true // nobody is admitted, and no token is taken back, until it is known what the mark is
+		g.mu.Unlock()
+		cleared, err = g.store.Restore(r, t, &m) // a token that is raised meanwhile has taken the hold's place
+		if err != nil {
+			err = &StoreError{Op: "advance", Err: err}
+		}
+		g.mu.Lock()
+		if cleared {
+			e.clearedLocked(m)
+		}
+		e.restoring = false
+		e.settleLocked()
+		refused = g.beginRestoreLocked(e)
+		g.dispatchLocked(e, own|below)
+	}
+	g.leaveLocked(a)
+	g.mu.Unlock()
+	if refused != nil {
+		_ = g.restore(e, refused) // on error that mark stays; its writer was answered
+	}
+	return cleared, err
+}
+
+// clearedLocked puts m in the place of the mark with its token, wherever that is known.
+func (e *entry) clearedLocked(m fencing.Mark) {
+	for _, f := range []*floor{&e.durable, &e.proven} {
+		if f.ok && f.mark.Token == m.Token {
+			f.mark = m
+		}
+	}
+	if u := e.findLocked(m.Token); u != nil {
+		u.mark = m
+	}
+}
+
 // Stats counts what the gate holds now.
 type Stats struct {
 	InFlight  int // writes admitted and without outcome, those that settle among them

@@ -139,6 +139,9 @@ func (c *claim) partLocked(a *Admission) {
 	}
 }
 
+// maxScans bounds the scans under way: each goes through all marks beneath its tree, and whoever asks for it has shown nothing yet.
+const maxScans = 2
+
 // scan reads the marks beneath the trees of the admission. It blocks for the store, without the lock; nothing slips in meanwhile.
 // A token beneath was either seen before the watch began, or after:
 //
@@ -157,7 +160,9 @@ func (g *Gate) scan(a *Admission) error {
 		g.mu.Lock()
 		w := e.beneath.watchLocked(a)
 		g.mu.Unlock()
+		g.scans <- struct{}{} // it gets there: a scan waits for the store alone
 		highest, some, err := g.store.Beneath(w.prefix)
+		<-g.scans
 		g.mu.Lock()
 		if err != nil {
 			g.leaveLocked(a)

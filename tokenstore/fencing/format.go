@@ -26,7 +26,13 @@ const (
 	// Pair is two decimal numbers of 64 bits each, joined by a dot or a colon and compared part by part: "7.1042". The source
 	// of a Raft term and index, or an epoch and a sequence.
 	Pair Format = 4
+	// Opaque is an id without an order, 1 to 256 visible ASCII characters without a comma: a hold's id, a lock's GUID. It only says who
+	// speaks: whoever holds the resource has a number that grows from holder to holder, and that is the [Token].
+	Opaque Format = 5
 )
+
+// MaxOpaqueLen is the length in bytes that an opaque id may have.
+const MaxOpaqueLen = 256
 
 // DefaultMax is the highest number that a token may carry unless a policy says otherwise: 2^63-1. No lock service reaches it, and
 // a client that sends 2^64-1 by accident would lock every other one out. For Znode it is 2^31-1, where its counter overflows.
@@ -37,7 +43,7 @@ func (f Format) DefaultMax() uint64 {
 	return math.MaxInt64
 }
 
-var formatNames = [...]string{Decimal: "decimal", Hex: "hex", Znode: "znode", Pair: "pair"}
+var formatNames = [...]string{Decimal: "decimal", Hex: "hex", Znode: "znode", Pair: "pair", Opaque: "opaque"}
 
 // FormatNames lists the names that [ParseFormat] knows, in the order of the reference.
 func FormatNames() []string { return append([]string(nil), formatNames[1:]...) }
@@ -53,7 +59,7 @@ func ParseFormat(name string) (Format, error) {
 }
 
 // Valid reports whether f is one of the formats above.
-func (f Format) Valid() bool { return f >= Decimal && f <= Pair }
+func (f Format) Valid() bool { return f >= Decimal && f <= Opaque }
 
 // String returns the name that a policy uses for the format.
 func (f Format) String() string {
@@ -63,11 +69,15 @@ func (f Format) String() string {
 	return formatNames[f]
 }
 
-// SameOrder reports whether tokens of f and g may guard one resource: single numbers with single numbers, pairs with pairs.
-func (f Format) SameOrder(g Format) bool { return (f == Pair) == (g == Pair) }
+// SameOrder reports whether tokens of f and g may guard one resource: single numbers with single numbers, pairs with pairs, holds with
+// holds.
+func (f Format) SameOrder(g Format) bool {
+	return (f == Pair) == (g == Pair) && (f == Opaque) == (g == Opaque)
+}
 
 // Parse reads text as a token of format f. The error is a [*ParseError]. It accepts every number that the format can hold;
-// limits of a policy (its max, and whether 0 counts) are checked by [Limits.Check].
+// limits of a policy (its max, and whether 0 counts) are checked by [Limits.Check]. An opaque id gives the zero token, and an error
+// about it does not quote it: who knows a hold's id can write.
 func (f Format) Parse(text string) (Token, error) {
 	bad := func(reason string) (Token, error) {
 		return Token{}, &ParseError{Text: text, Format: f, Reason: reason}
@@ -76,6 +86,11 @@ func (f Format) Parse(text string) (Token, error) {
 		return bad("it is empty")
 	}
 	switch f {
+	case Opaque:
+		if reason := checkOpaque(text); reason != "" {
+			return Token{}, &ParseError{Text: "(not shown)", Format: f, Reason: reason}
+		}
+		return Token{}, nil
 	case Decimal:
 		n, reason := parseDigits(text)
 		if reason != "" {
@@ -121,7 +136,8 @@ func (f Format) Parse(text string) (Token, error) {
 	return bad("the format is not known")
 }
 
-// Print writes the token as a client of format f would.
+// Print writes the token as a client of format f would: without its epoch, of which clients know nothing. Of an opaque format it is the
+// number that the holder has.
 func (f Format) Print(t Token) string {
 	switch {
 	case f == Pair:
@@ -136,6 +152,14 @@ func (f Format) Print(t Token) string {
 	return strconv.FormatUint(t.Lo, 10)
 }
 
+// Describe is Print for people, who have to see the epoch: "34 (epoch 2)". Epoch zero is not shown.
+func (f Format) Describe(t Token) string {
+	if t.Epoch == 0 {
+		return f.Print(t)
+	}
+	return f.Print(t) + " (epoch " + strconv.FormatUint(uint64(t.Epoch), 10) + ")"
+}
+
 // Limits are what a policy allows beyond what its format can hold.
 type Limits struct {
 	Max       uint64 // highest value, of each part for a pair
@@ -147,12 +171,13 @@ func (f Format) DefaultLimits() Limits {
 	return Limits{Max: f.DefaultMax(), AllowZero: f == Znode}
 }
 
-// Check returns a [*ParseError] if t is outside the limits. text is what the client sent.
+// Check returns a [*ParseError] if the number of t is outside the limits, whatever its epoch. text is what the client sent.
 func (l Limits) Check(f Format, t Token, text string) error {
 	switch {
 	case t.Lo > l.Max || t.Hi > l.Max:
 		return &ParseError{Text: text, Format: f, Reason: fmt.Sprintf("it is above the highest token that the policy takes (%d)", l.Max)}
-	case t == Token{} && !l.AllowZero:
+	case f == Opaque: // it has no number
+	case t.Hi == 0 && t.Lo == 0 && !l.AllowZero:
 		return &ParseError{Text: text, Format: f, Reason: "it is zero, which is what an unset variable sends; set allow_zero if the lock service starts at 0"}
 	}
 	return nil
@@ -204,12 +229,29 @@ func notHex(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'f') && (r < 'A' || r > 'F')
 }
 
+func checkOpaque(s string) (reason string) {
+	if len(s) > MaxOpaqueLen {
+		return fmt.Sprintf("it is longer than %d characters", MaxOpaqueLen)
+	}
+	for i := 0; i < len(s); i++ {
+		switch b := s[i]; {
+		case b == ',':
+			return "it holds a comma, with which two header lines are joined"
+		case b == ' ' || b == '\t':
+			return "it holds white space"
+		case b <= ' ' || b >= 0x7f:
+			return "it holds a character that is not visible ASCII"
+		}
+	}
+	return ""
+}
+
 const maxZnodeLen = 1024
 
 // parseZnode reads the counter at the end of a sequential znode's name, which ZooKeeper prints with %010d: 10 digits, or a minus
 // sign and the rest once the 32-bit counter has overflowed.
 func parseZnode(s string) (n uint64, reason string) {
-	const overflow = "its counter is negative: ZooKeeper's 32-bit sequence has overflowed; create a new parent znode, or use its zxid with the hex format"
+	const overflow = "its counter is negative: ZooKeeper's 32-bit sequence has overflowed; take the czxid with the hex format, or make a new parent znode, which counts from 0, and raise the epoch of the policy"
 	if len(s) > maxZnodeLen {
 		return 0, fmt.Sprintf("it is longer than %d bytes", maxZnodeLen)
 	}

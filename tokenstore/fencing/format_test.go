@@ -46,6 +46,43 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestOpaqueIDs(t *testing.T) {
+	for _, text := range []string{"a", "!", "~", "0", "7c9e6679-7425-40de-944b-e07fc1f90ae7", `a"b\c;d=e`, strings.Repeat("x", 256)} {
+		if got, err := fencing.Opaque.Parse(text); err != nil || got != (fencing.Token{}) {
+			t.Errorf("%q: got %v, %v; want no number and no error", text, got, err)
+		}
+	}
+	for text, says := range map[string]string{
+		"": "empty", "secret id": "white space", "secret,id": "comma", "secret\x7f": "visible ASCII", "secret\n": "visible ASCII", "secrét": "visible ASCII",
+		strings.Repeat("secret", 50): "longer than 256",
+	} {
+		_, err := fencing.Opaque.Parse(text)
+		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secr") {
+			t.Errorf("%.20q: got %v; want an error with %q and without the id", text, err, says)
+		}
+	}
+	if !fencing.Opaque.SameOrder(fencing.Opaque) || fencing.Opaque.SameOrder(fencing.Decimal) || fencing.Pair.SameOrder(fencing.Opaque) {
+		t.Error("holds share a mark with numbers")
+	}
+	if got := fencing.Opaque.Print(fencing.Number(7)); got != "7" {
+		t.Errorf("the holder's number prints as %q; want 7", got)
+	}
+	if err := fencing.Opaque.DefaultLimits().Check(fencing.Opaque, fencing.Token{}, "x"); err != nil {
+		t.Errorf("limits of numbers apply to an id: %v", err)
+	}
+}
+
+func TestNextIsTheLowestTokenAbove(t *testing.T) {
+	for _, tc := range [][2]fencing.Token{
+		{{}, {Lo: 1}}, {{Epoch: 2, Hi: 3, Lo: 4}, {Epoch: 2, Hi: 3, Lo: 5}}, {{Lo: math.MaxUint64}, {Hi: 1}},
+		{{Hi: math.MaxUint64, Lo: math.MaxUint64}, {Epoch: 1}},
+	} {
+		if got := tc[0].Next(); got != tc[1] || !tc[0].Less(got) {
+			t.Errorf("after %v comes %v; want %v", tc[0], got, tc[1])
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		format fencing.Format
@@ -189,14 +226,14 @@ func TestPrint(t *testing.T) {
 }
 
 func TestFormatNames(t *testing.T) {
-	for _, f := range formats {
+	for _, f := range append([]fencing.Format{fencing.Opaque}, formats...) {
 		got, err := fencing.ParseFormat(f.String())
 		if err != nil || got != f || !f.Valid() {
 			t.Errorf("%v: got %v, %v", f, got, err)
 		}
 	}
-	if n := len(fencing.FormatNames()); n != len(formats) {
-		t.Errorf("got %d names; want %d", n, len(formats))
+	if n := len(fencing.FormatNames()); n != len(formats)+1 { // opaque, which has no numbers
+		t.Errorf("got %d names; want %d", n, len(formats)+1)
 	}
 	for _, name := range []string{"", "Decimal", "hex ", "format(0)"} {
 		if f, err := fencing.ParseFormat(name); err == nil || !strings.Contains(err.Error(), "decimal, hex") {

@@ -13,6 +13,11 @@ type Mark struct {
 	// Draining records that writes with lower tokens were in flight, in doubt or unknown when the mark was advanced. After an
 	// unclean stop such a mark makes equal tokens wait too: the lower writes may still be on their way.
 	Draining bool
+	// Holder is the opaque id that holds the resource, of a policy with compare: hold; empty if nobody does. Whoever knows it can write:
+	// it is never logged nor shown to clients.
+	Holder string
+	// TTL is how long the hold was promised to last from its claim or its last renewal; 0: until it is released.
+	TTL time.Duration
 }
 
 // ResourceMark names the resource of a mark.

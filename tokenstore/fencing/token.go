@@ -1,21 +1,42 @@
 package fencing
 
-import (
-	"cmp"
-	"strconv"
-)
+import "cmp"
 
-// Token is a fencing token: an unsigned 128-bit number. Single numbers live in Lo, with Hi zero; a pair such as Raft's
-// term.index has its first part in Hi. The zero Token is the lowest. Tokens are comparable with ==.
+// Token is a fencing token: an unsigned 128-bit number, and the epoch in which it counts. Single numbers live in Lo, with Hi zero; a
+// pair such as Raft's term.index has its first part in Hi. The zero Token is the lowest. Tokens are comparable with ==.
+//
+// Clients know nothing of epochs: a policy says in which one their numbers count, and says a higher one when the lock service was
+// rebuilt and begins to count anew.
 type Token struct {
+	Epoch  uint32
 	Hi, Lo uint64
 }
 
 // Number returns the token of a single number.
 func Number(n uint64) Token { return Token{Lo: n} }
 
-// Compare returns -1 if t is below u, 0 if they are equal, +1 if t is above u. Pairs are compared part by part.
+// In returns the same number in another epoch.
+func (t Token) In(epoch uint32) Token {
+	t.Epoch = epoch
+	return t
+}
+
+// Next returns the lowest token above t.
+func (t Token) Next() Token {
+	if t.Lo++; t.Lo == 0 {
+		if t.Hi++; t.Hi == 0 {
+			t.Epoch++ // nothing counts that far
+		}
+	}
+	return t
+}
+
+// Compare returns -1 if t is below u, 0 if they are equal, +1 if t is above u. The epoch comes first: any token of a higher one is
+// above all of a lower one. Pairs are compared part by part.
 func (t Token) Compare(u Token) int {
+	if c := cmp.Compare(t.Epoch, u.Epoch); c != 0 {
+		return c
+	}
 	if c := cmp.Compare(t.Hi, u.Hi); c != 0 {
 		return c
 	}
@@ -25,13 +46,13 @@ func (t Token) Compare(u Token) int {
 // Less reports whether t is below u.
 func (t Token) Less(u Token) bool { return t.Compare(u) < 0 }
 
-// String prints the token in the decimal format, or as a pair when Hi is not zero. Use [Format.Print] to print it as its client
-// wrote it.
+// String prints the number in decimal, or as a pair when Hi is not zero, and its epoch unless that is zero: "34", "34 (epoch 2)". Use
+// [Format.Print] to print the number alone, as its client wrote it.
 func (t Token) String() string {
 	if t.Hi == 0 {
-		return strconv.FormatUint(t.Lo, 10)
+		return Decimal.Describe(t)
 	}
-	return Pair.Print(t)
+	return Pair.Describe(t)
 }
 
 // Resource is what a token guards: a key that a policy derives from a request. Two requests that touch the same object in the
