@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -287,6 +288,35 @@ func TestHoldIsReleasedByTheRequestThatThePolicyNames(t *testing.T) {
 	})
 }
 
+// Whoever has the answer to a release may tell others that the resource is free.
+func TestHoldIsReleasedBeforeTheAnswerIsPassedOn(t *testing.T) {
+	r := newRigWith(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.WriteString(w, "first ")
+		_ = http.NewResponseController(w).Flush() // of no known length
+		if req.Method == http.MethodDelete {
+			time.Sleep(200 * time.Millisecond) // the head must not overtake the end
+		}
+		_, _ = io.WriteString(w, "last")
+	}), holdYAML)
+	r.as("A", "PUT", "/rides/7/x", 200, "admitted")
+	req, err := http.NewRequest(http.MethodDelete, r.url+"/rides/7/claim", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Hold-Id", "A")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if m, _, err := r.store.Load("rides/7"); err != nil || m.Holder != "" {
+		t.Errorf("when the head of the answer is seen the mark is %+v, %v; want no holder", m, err)
+	}
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "first last" {
+		t.Errorf("the answer is %q, %v", b, err)
+	}
+}
+
 func TestClaimOfACallerWhoIsTurnedAwayDoesNotCount(t *testing.T) {
 	for _, code := range []int{401, 403} {
 		store := newPlainStore()
@@ -296,6 +326,14 @@ func TestClaimOfACallerWhoIsTurnedAwayDoesNotCount(t *testing.T) {
 		}
 		if got := put("outsider", "bad"); got.code != code {
 			t.Errorf("the outsider = %v; want %d", got, code)
+		}
+		seats := strings.Replace(holdYAML, "ttl: 400ms", "ttl: 1h", 1) // one that is remembered for its time
+		s := newRigWith(t, guarded(store, code, "no"), seats)
+		if got := s.must("PUT", "/seats/7", "x", "Hold-Id", "outsider", "Authorization", "bad"); got.code != code {
+			t.Errorf("the outsider = %v; want %d", got, code)
+		}
+		if got := s.must("PUT", "/seats/7", "x", "Hold-Id", "A", "Authorization", "good"); got.code != 201 {
+			t.Errorf("A = %v; want 201: the outsider has no seat", got)
 		}
 		if _, ok, err := r.store.Load("rides/7"); ok || err != nil {
 			t.Errorf("a mark is left (%v)", err)
