@@ -118,8 +118,12 @@ func (s *Set) Decide(r *Request) Decision {
 	if raw == "" || raw[0] != '/' {
 		return Decision{Action: Reject, Err: &AmbiguousError{Reason: "the target does not begin with /"}}
 	}
-	runs := safe && s.Speaks(dialect.CouchDB) && dialect.CouchDB.RunsFunction(raw)
-	if safe && !s.fencesReads && !s.strips && !runs {
+	if safe && s.Speaks(dialect.CouchDB) && dialect.CouchDB.RunsFunction(raw) {
+		if d := s.runs(evaluation{r: r, method: r.Method, raw: raw, query: query, runs: true}); d != nil {
+			return *d
+		}
+	}
+	if safe && !s.fencesReads && !s.strips {
 		return Decision{}
 	}
 	if !safe && len(r.Header["Destination"]) > 0 && !s.Speaks(dialect.WebDAV) && !s.Speaks(dialect.CouchDB) {
@@ -127,9 +131,6 @@ func (s *Set) Decide(r *Request) Decision {
 		return Decision{Action: Reject, Observed: !s.enforces, Err: unfenceable("", dialect.UnreadDestination(s.dialect))}
 	}
 	e := evaluation{r: r, method: r.Method, raw: raw, query: query}
-	if runs { // the policies that are about writes are asked, and the dialect what it does
-		safe, e.runs = false, true
-	}
 	var buf [16]string // the segments of path; not part of e, where it would move to the heap
 	p, path, d := s.find(&e, buf[:0])
 	if d != nil {
@@ -147,6 +148,24 @@ func (s *Set) Decide(r *Request) Decision {
 		return p.plainly(&e, path)
 	}
 	return s.judge(e, p, path.clone())
+}
+
+// runs decides about a safe method on what may be a design function of CouchDB, which may write all the same. Nil if it is none: a document
+// whose id looks like one is read like any other.
+func (s *Set) runs(e evaluation) *Decision {
+	p, path, d := s.find(&e, nil)
+	switch {
+	case d != nil && d.Policy != nil && d.Policy.Dialect == dialect.CouchDB:
+		return d
+	case d != nil, p != nil && p.Dialect != dialect.CouchDB, p == nil && s.dialect != dialect.CouchDB:
+		return nil
+	}
+	effect, err := dialect.CouchDB.Effect(&dialect.Request{Method: e.method, Segments: path.all(), Query: e.query, Host: e.r.Host, Header: e.r.Header})
+	if err != nil || effect.Touch != dialect.Anything {
+		return nil
+	}
+	out := s.judge(e, p, path)
+	return &out
 }
 
 // find returns the policy that covers the path and how that reads it; nil if there is none. A decision instead is a rejection.
@@ -243,7 +262,7 @@ func (s *Set) judge(state evaluation, p *Policy, path canonicalPath) Decision {
 // second object needs.
 func (p *Policy) plainly(e *evaluation, path canonicalPath) Decision {
 	if p.Mode == Off {
-		return Decision{Policy: p, Unfenced: "mode: off"}
+		return Decision{Policy: p, Unfenced: "mode: off", Forward: p.strip(e)}
 	}
 	d := Decision{Policy: p, Forward: p.strip(e)}
 	c, found, err := p.claim(e)

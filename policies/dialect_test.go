@@ -369,7 +369,10 @@ policies:
 		{line: "HEAD /db/_design/dd/_rewrite/x", want: "unfenceable"},
 		{line: "GET /whole/_design/dd/_update/f/doc", want: "whole"},
 		{line: "GET /db/_design/dd/_view/v", want: "pass"},
-		{line: "GET /db/_updates", want: "db/_updates"},
+		{line: "GET /db/_updates", want: "pass"},
+		{line: "GET /db/my_update", want: "pass"},
+		{line: "GET /db/doc/_update", want: "pass"},
+		{line: "GET /db/_design/dd/notes_update.txt", want: "pass"},
 		{line: "PUT /db/a+b", want: "ambiguous"},
 		{line: "PUT /db/a%2Bb", want: "db/a+b"},
 		{line: "POST /db/_find", want: "pass"},
@@ -424,6 +427,20 @@ policies:
 	if got := load(t, `policies: [{name: p, match: {path: "/{db}/{doc...}"}, resource: "{db}/{doc}", dialect: couchdb}]`).Policies.Policies()[0].StaleStatus; got != 409 {
 		t.Errorf("stale_status of couchdb is %d; want 409", got)
 	}
+}
+
+// TestReadsBesideCouchDB: what looks like one of its functions is a read like any other under a policy of another dialect.
+func TestReadsBesideCouchDB(t *testing.T) {
+	runDialect(t, `
+policies:
+  - {name: files, match: {path: "/files/{rest...}"}, resource: "{path}"}
+  - {name: docs, match: {path: "/{db}/{doc...}"}, resource: "{db}/{doc}", dialect: couchdb}
+`, []dialectRow{
+		{line: "GET /files/_design/dd/_update/f", want: "pass"},
+		{line: "GET /files//_update", want: "pass"},
+		{line: "GET /db/_design/dd/_update/f", want: "unfenceable"},
+		{line: "HEAD /db/_update", want: "pass"},
+	})
 }
 
 func TestServletAndWindows(t *testing.T) {
