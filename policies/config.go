@@ -4,11 +4,8 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/fenceproxy/fenceproxy/policies/dialect"
 )
 
 // Config is the whole configuration: the file, the defaults and the overrides. It is not changed once loaded.
@@ -187,15 +184,6 @@ func (c *Config) decodeListen(root section) {
 		if !t.has(key) {
 			t.at(key).errorf("name a PEM file", "TLS needs a certificate and its key; %s is missing", key)
 		}
-	}
-}
-
-func checkAddress(v value, address string) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || strings.ContainsAny(host, "/ \t") {
-		v.errorf("write host:port without a scheme: 127.0.0.1:8080, or :8080 for every address", "%q is not an address", clip(address))
-	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		v.errorf("", "the port %q is not a number from 0 to 65535", clip(port))
 	}
 }
 
@@ -412,29 +400,4 @@ func oneOf(v value, text string, names []string) bool {
 	}
 	v.errorf(suggest(text, names), "%q is not one of %s", clip(text), strings.Join(names, ", "))
 	return false
-}
-
-// crossCheck finds what only shows when the sections are seen together.
-func (c *Config) crossCheck(root section) {
-	busy := func(a, b string) bool { return a == b && a != "" && !strings.HasSuffix(a, ":0") }
-	if busy(c.Listen.Address, c.Admin.Listen) {
-		root.at("admin").errorf("give it another port", "the admin listener has the address of the proxy itself, %s", c.Admin.Listen)
-	}
-	for other, address := range map[string]string{"proxy itself": c.Listen.Address, "admin listener": c.Admin.Listen} {
-		if busy(c.Leases.Listen, address) {
-			root.at("leases").errorf("give it another port", "the listener for leases has the address of the %s, %s", other, address)
-		}
-	}
-	if c.Upstream.URL != nil && c.Upstream.Socket == "" && busy(c.Listen.Address, c.Upstream.URL.Host) {
-		root.at("upstream").errorf("", "the upstream is the proxy itself, %s", c.Listen.Address)
-	}
-	if c.Policies != nil && !c.Upstream.PreserveHost && c.Policies.namesBuckets() {
-		root.at("upstream").errorf("set preserve_host: true", "identity.virtual_host_base reads the bucket from the host, which preserve_host: false takes away from the store")
-	}
-	if c.Policies != nil && !c.Upstream.PreserveHost && c.Policies.Speaks(dialect.WebDAV) {
-		root.at("upstream").warnf("set preserve_host: true", "WebDAV stores compare the host of Destination with Host, which preserve_host: false changes: MOVE and COPY will fail")
-	}
-	if c.Policies != nil && root.has("spool") && c.Policies.allStream() {
-		root.at("spool").warnf("", "it has no effect: every policy streams (request_body: stream)")
-	}
 }
