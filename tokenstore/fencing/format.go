@@ -80,6 +80,9 @@ func (f Format) SameOrder(g Format) bool {
 // about it does not quote it: who knows a hold's id can write.
 func (f Format) Parse(text string) (Token, error) {
 	bad := func(reason string) (Token, error) {
+		if cause := f.cause(text); cause != "" && reason != znodeOverflow {
+			reason = cause
+		}
 		return Token{}, &ParseError{Text: text, Format: f, Reason: reason}
 	}
 	if text == "" {
@@ -88,6 +91,9 @@ func (f Format) Parse(text string) (Token, error) {
 	switch f {
 	case Opaque:
 		if reason := checkOpaque(text); reason != "" {
+			if formOf(text) == jws {
+				reason += "; it looks like a signed token (JWS): send the id in it"
+			}
 			return Token{}, &ParseError{Text: "(not shown)", Format: f, Reason: reason}
 		}
 		return Token{}, nil
@@ -246,22 +252,27 @@ func checkOpaque(s string) (reason string) {
 	return ""
 }
 
-const maxZnodeLen = 1024
+const (
+	maxZnodeLen   = 1024
+	znodeOverflow = "its counter is negative: ZooKeeper's 32-bit sequence has overflowed; take the czxid with the hex format, or make a new parent znode, which counts from 0, and raise the epoch of the policy"
+)
 
 // parseZnode reads the counter at the end of a sequential znode's name, which ZooKeeper prints with %010d: 10 digits, or a minus
 // sign and the rest once the 32-bit counter has overflowed.
 func parseZnode(s string) (n uint64, reason string) {
-	const overflow = "its counter is negative: ZooKeeper's 32-bit sequence has overflowed; take the czxid with the hex format, or make a new parent znode, which counts from 0, and raise the epoch of the policy"
 	if len(s) > maxZnodeLen {
 		return 0, fmt.Sprintf("it is longer than %d bytes", maxZnodeLen)
 	}
 	if !utf8.ValidString(s) || strings.IndexFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == ',' }) >= 0 {
 		return 0, "it holds white space, a comma or a control character"
 	}
+	if misread(s) {
+		return 0, "it is no znode's name"
+	}
 	digits := len(s) - len(strings.TrimRight(s, "0123456789"))
 	head := s[:len(s)-digits]
 	if strings.HasSuffix(head, "--") || head == "-" || (digits == 9 && strings.HasSuffix(head, "-")) {
-		return 0, overflow
+		return 0, znodeOverflow
 	}
 	if digits < 10 {
 		return 0, "a sequential znode's name ends in 10 digits"
@@ -272,7 +283,7 @@ func parseZnode(s string) (n uint64, reason string) {
 	}
 	if n > math.MaxInt32 {
 		if digits == 10 && strings.HasSuffix(head, "-") {
-			return 0, overflow
+			return 0, znodeOverflow
 		}
 		return 0, "its last 10 digits are above 2147483647, the highest that ZooKeeper's counter reaches"
 	}

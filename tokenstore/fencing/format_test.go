@@ -119,7 +119,7 @@ func TestParseRefuses(t *testing.T) {
 		{fencing.Decimal, "34, 99", "list"},
 		{fencing.Decimal, ",34", "list"},
 		{fencing.Decimal, "34,", "list"},
-		{fencing.Decimal, `"34"`, "not a digit"},
+		{fencing.Decimal, `"34"`, "quotes"},
 		{fencing.Decimal, "34\x00", "not a digit"},
 		{fencing.Decimal, "3\u200b4", "not a digit"},
 		{fencing.Decimal, "\xff34", "not a digit"},

@@ -46,6 +46,17 @@ func (t Token) Compare(u Token) int {
 // Less reports whether t is below u.
 func (t Token) Less(u Token) bool { return t.Compare(u) < 0 }
 
+// FarBelow reports whether t is so far below a mark in the same epoch that the two hardly come from one counter: by more than a factor of
+// 1,000, and the mark is at least 100,000. A lock service that lost its state, or a second source of numbers, looks like this; a paused
+// holder does not. Of pairs the first part that differs counts.
+func (t Token) FarBelow(mark Token) bool {
+	low, high := t.Lo, mark.Lo
+	if t.Hi != mark.Hi {
+		low, high = t.Hi, mark.Hi
+	}
+	return high >= 100_000 && low < high/1000 && t.Epoch == mark.Epoch
+}
+
 // String prints the number in decimal, or as a pair when Hi is not zero, and its epoch unless that is zero: "34", "34 (epoch 2)". Use
 // [Format.Print] to print the number alone, as its client wrote it.
 func (t Token) String() string {
