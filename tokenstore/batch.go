@@ -14,7 +14,9 @@ import (
 // that will take its place. Later calls of a batch see what earlier ones staged.
 type batch struct {
 	txn     *badger.Txn
-	noSpace error // if set, nothing may be staged
+	noSpace error  // if set, nothing may be staged
+	marks   uint64 // that there will be after the batch
+	most    uint64 // that advances may make of them; 0: any number
 	entries map[string]*entry
 	size    int // bytes staged
 }
@@ -26,8 +28,16 @@ type entry struct {
 	bad    error  // before cannot be read; a Set may still replace it
 }
 
-func newBatch(txn *badger.Txn, noSpace error) *batch {
-	return &batch{txn: txn, noSpace: noSpace, entries: map[string]*entry{}}
+func newBatch(txn *badger.Txn, noSpace error, marks, most uint64) *batch {
+	return &batch{txn: txn, noSpace: noSpace, marks: marks, most: most, entries: map[string]*entry{}}
+}
+
+// room returns [ErrFull] if the batch cannot take so many first marks.
+func (b *batch) room(first int) error {
+	if b.most > 0 && first > 0 && b.marks+uint64(first) > b.most {
+		return ErrFull
+	}
+	return nil
 }
 
 // get returns the record of key, or badger.ErrKeyNotFound.
@@ -87,6 +97,12 @@ func (b *batch) stage(r fencing.Resource, m *fencing.Mark) error {
 		return err
 	}
 	e.bad = nil
+	switch {
+	case m == nil && e.after != nil:
+		b.marks--
+	case m != nil && e.after == nil:
+		b.marks++
+	}
 	if m == nil {
 		e.after, e.cached = nil, cached{}
 		return nil

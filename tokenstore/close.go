@@ -55,6 +55,7 @@ func (s *Store) closeFailed() error {
 // Stats describes a store for metrics and health.
 type Stats struct {
 	Marks     uint64 // number of resources with a mark, exact
+	MaxMarks  uint64 // [Options.MaxMarks]
 	Seq       uint64 // number of the last durable batch
 	Batches   uint64 // batches committed since Open
 	LastBatch int    // calls that shared the last commit
@@ -68,6 +69,7 @@ func (s *Store) Stats() Stats {
 	head := s.published.Load()
 	st := Stats{
 		Marks:     head.marks,
+		MaxMarks:  s.most,
 		Seq:       head.seq,
 		Batches:   s.batches.Load(),
 		LastBatch: int(s.lastBatch.Load()),
@@ -79,6 +81,9 @@ func (s *Store) Stats() Stats {
 	}
 	return st
 }
+
+// Marks is [Stats.Marks] alone. It costs one atomic load.
+func (s *Store) Marks() uint64 { return s.published.Load().marks }
 
 // allocated sums up the blocks of a directory's files. Badger's logs are sparse: their length says nothing.
 func allocated(dir string) (n int64) {

@@ -10,6 +10,10 @@ var (
 	// attempted and nothing changed; the store stays usable and takes marks again by itself once there is room.
 	ErrNoSpace = errors.New("token store volume is short of space")
 
+	// ErrFull is returned by [Store.Advance] when it would give a resource its first mark and there are [Options.MaxMarks] already.
+	// Nothing was changed; marks that are there advance as before.
+	ErrFull = errors.New("token store has as many marks as it may")
+
 	// ErrFailed is returned by everything once a commit, a check or the disk has failed. What the disk holds is unknown from
 	// then on, so the store never becomes usable again in this process: close it and open it anew.
 	ErrFailed = errors.New("token store has failed and accepts nothing more")

@@ -68,7 +68,7 @@ func (s *Store) lookUp(r fencing.Resource) (e cached, err error) {
 
 // Advance raises the marks of all resources in ms, in one transaction, and returns once that is durable. Where the store already
 // has a higher token it keeps it: a mark never falls. On an equal token it keeps what it has, except that Draining is set if
-// either says so. If Advance returns an error, none of ms is durable as far as the caller may assume; with [ErrNoSpace],
+// either says so. If Advance returns an error, none of ms is durable as far as the caller may assume; with [ErrNoSpace], [ErrFull],
 // [ErrTooLarge], [ErrClosed] and [ErrDamaged] nothing was changed.
 func (s *Store) Advance(ms []fencing.ResourceMark) error {
 	o := &op{entries: len(ms)}
@@ -82,10 +82,18 @@ func (s *Store) Advance(ms []fencing.ResourceMark) error {
 		return fmt.Errorf("advance %d marks: %w", len(ms), ErrTooLarge)
 	}
 	o.stage = func(b *batch) error {
+		first := 0
 		for _, m := range ms { // all are read before one is staged
-			if _, err := b.mark(m.Resource); err != nil {
+			cur, err := b.mark(m.Resource)
+			if err != nil {
 				return err
 			}
+			if !cur.ok {
+				first++
+			}
+		}
+		if err := b.room(first); err != nil {
+			return err
 		}
 		for _, m := range ms {
 			if err := advance(b, m); err != nil {

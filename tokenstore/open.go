@@ -87,6 +87,7 @@ func newStore(dir string, o Options, lock *dirLock) *Store {
 	s := &Store{
 		dir:   dir,
 		log:   o.Logger,
+		most:  o.MaxMarks,
 		hooks: o.hooks,
 		lock:  lock,
 		space: newSpaceGuard(dir, o),

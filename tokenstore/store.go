@@ -18,6 +18,9 @@ type Options struct {
 	// refused with [ErrNoSpace]. A value below the built-in reserve of 64 MiB counts as 64 MiB: a volume that runs full under
 	// Badger kills the process.
 	MinFree uint64
+	// MaxMarks bounds the marks: above it [Store.Advance] gives no resource its first one. Zero is no bound. [Store.Set] and [Store.Import]
+	// are not bounded.
+	MaxMarks uint64
 	// LockWait is how long Open retries while another process holds the directory, as during a rolling restart.
 	LockWait time.Duration
 	// Logger gets the lines about lowered marks and failures; nil discards them.
@@ -49,6 +52,7 @@ type Store struct {
 	cache   *cache
 	space   *spaceGuard // used by the writer goroutine only
 	unclean bool
+	most    uint64 // Options.MaxMarks
 
 	state atomic.Pointer[stopped] // nil while usable
 	users users                   // calls that are inside Badger outside the writer

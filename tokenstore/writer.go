@@ -53,7 +53,7 @@ func (s *Store) commit(ops []*op) {
 	for _, o := range ops {
 		size += o.bytes
 	}
-	b := newBatch(txn, s.space.check(size))
+	b := newBatch(txn, s.space.check(size), s.head.marks, s.most)
 	for _, o := range ops {
 		o.err = guarded(func() error { return o.stage(b) })
 	}
