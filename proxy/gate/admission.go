@@ -16,9 +16,14 @@ type Admission struct {
 	result chan result // one element; made when the write first waits, sent to once for each wait
 	seq    uint64      // while waiting: its place among all that wait
 
+	leapt fencing.Token // a mark that the token advanced from far below; zero: none. Not changed once the write is admitted
+
 	greater   bool
 	exclusive bool
+	unsent    bool // its token does not count if nothing of it was sent: see Write.RevertUnsent
 	waiting   bool
+	due       bool // while it waited somebody was turned away: it goes before all that came after it
+	turn      bool // it waits, and its writer is at work: its token has to be raised, others taken back for it
 	forward   bool // counted in the flights of its entries
 	ended     bool
 }
@@ -29,6 +34,8 @@ type claim struct {
 	on      *unproven // what the write hangs on, nil if the token was proven when it came
 	kind    kind
 	raised  bool // this write made the token the highest seen
+	patient bool // below an unproven token the write waits for the verdict; otherwise it is stale at once
+	low     bool // a higher token was seen here that is unproven; while the write waits it is counted in entry.low
 	present bool // counted in beneath.present
 }
 
@@ -55,12 +62,21 @@ func newAdmission(g *Gate, w *Write) *Admission {
 	if len(w.Resources)+len(w.Trees) == 0 {
 		panic("gate: a write without resources")
 	}
-	a := &Admission{g: g, token: w.Token, greater: w.Greater, exclusive: w.Exclusive}
+	a := &Admission{g: g, token: w.Token, greater: w.Greater, exclusive: w.Exclusive, unsent: w.RevertUnsent}
 	a.claims = a.one[:]
 	if n := len(w.Resources) + len(w.Under) + len(w.Trees); n > 1 {
 		a.claims = make([]claim, n)
 	}
+	for i := range w.Resources {
+		a.claims[i].patient = w.patient()
+	}
 	return a
+}
+
+// Leapt returns a mark that the write advanced although it was so far below ([fencing.Token.FarBelow]) that the two numbers hardly come from
+// one source; ok is false if there was none.
+func (a *Admission) Leapt() (mark fencing.Token, ok bool) {
+	return a.leapt, a.leapt != fencing.Token{}
 }
 
 // Done says that the upstream's answer was read to its end. The gate is released after settle, the time that the store may take to
@@ -69,7 +85,7 @@ func (a *Admission) Done(settle time.Duration) {
 	a.g.mu.Lock()
 	defer a.g.mu.Unlock()
 	if a.endLocked() {
-		a.proveLocked()
+		a.g.proveLocked(a)
 		a.g.afterLocked(a, settle)
 	}
 }
@@ -83,7 +99,7 @@ func (a *Admission) InDoubt(hold time.Duration) {
 	if !a.endLocked() {
 		return
 	}
-	a.proveLocked()
+	g.proveLocked(a)
 	if hold <= 0 {
 		g.releaseLocked(a)
 		return
@@ -111,13 +127,21 @@ func (a *Admission) InDoubt(hold time.Duration) {
 	})
 }
 
-// NotSent says that not one byte of the write reached the upstream. The gate is released; the mark stays.
-func (a *Admission) NotSent() { a.Done(0) }
+// NotSent says that not one byte of the write reached the upstream. The gate is released; the mark stays, unless the write has
+// [Write.RevertUnsent]: then NotSent does what Refused does.
+func (a *Admission) NotSent() error {
+	if a.unsent {
+		return a.Refused()
+	}
+	a.Done(0)
+	return nil
+}
 
 // Refused says that the upstream turned the caller away, so that its token is no evidence (401, 403). If no other write with this token
 // was accepted or is under way, the mark goes back to where it was. Refused blocks until that is durable: answer the caller
 // afterwards. It does not wait where the store is still busy with the mark, because an observed token is on its way to the disk or an
-// operator sets it: the mark then goes back once that is done. The error is a [*StoreError]; the mark then stays.
+// operator sets it: the mark then goes back once that is done. The error is a [*StoreError]; the mark then stays. Whoever waits on a
+// resource where that happens goes before all writes that come later.
 func (a *Admission) Refused() error {
 	g := a.g
 	g.mu.Lock()
@@ -125,18 +149,7 @@ func (a *Admission) Refused() error {
 		g.mu.Unlock()
 		return nil
 	}
-	var back []restoration
-	for i := range a.claims {
-		c := &a.claims[i]
-		if c.on == nil {
-			continue
-		}
-		c.on.backers--
-		c.on = nil
-		if u := g.beginRestoreLocked(c.entry); u != nil { // before the release, which lets waiters in
-			back = append(back, restoration{c.entry, u})
-		}
-	}
+	back := g.disownLocked(a) // before the release, which lets waiters in
 	g.releaseLocked(a)
 	g.mu.Unlock()
 	return g.restoreAll(back)
@@ -149,14 +162,48 @@ func (a *Admission) endLocked() bool {
 	return first
 }
 
-// proveLocked records that the token counts for good.
-func (a *Admission) proveLocked() {
+// proveLocked records that the token counts for good, and tells those who waited to see whether it does.
+//
+// +checklocks:g.mu
+func (g *Gate) proveLocked(a *Admission) {
 	for i := range a.claims {
-		if c := &a.claims[i]; c.on != nil {
-			c.entry.proveLocked(c.on)
-			c.on = nil
+		c := &a.claims[i]
+		if c.on == nil {
+			continue
+		}
+		c.entry.proveLocked(c.on)
+		c.on = nil
+		if c.entry.low > 0 {
+			g.dispatchLocked(c.entry, own)
 		}
 	}
+}
+
+// disownLocked has the write vouch for its token no longer, and returns what is to be taken back for that. Those who wait become due.
+//
+// +checklocks:g.mu
+func (g *Gate) disownLocked(a *Admission) (back []restoration) {
+	var touched []*entry
+	for i := range a.claims {
+		c := &a.claims[i]
+		if c.on == nil {
+			continue
+		}
+		if c.kind == plain && !c.on.gone && !c.on.final {
+			touched = append(touched, g.favourLocked(c.entry, g.waited)...)
+		}
+		if c.on.backers > 0 { // nobody vouches for one that is being taken back for another
+			c.on.backers--
+		}
+		c.on = nil
+		if u := g.beginRestoreLocked(c.entry); u != nil {
+			back = append(back, restoration{c.entry, u})
+		}
+	}
+	for _, e := range touched {
+		g.dispatchLocked(e, own)
+	}
+	return back
 }
 
 // afterLocked releases the gate when the store has had time to apply the write.
@@ -174,10 +221,14 @@ func (g *Gate) afterLocked(a *Admission, settle time.Duration) {
 	})
 }
 
-// admitLocked counts the write as in flight on all its resources.
+// admitLocked counts the write as in flight on all its resources. Those who wait behind it may go now if they have its token.
 //
 // +checklocks:g.mu
 func (g *Gate) admitLocked(a *Admission) {
+	if a.waiting {
+		g.dequeueLocked(a)
+		defer g.stirLocked(a)
+	}
 	for i := range a.claims {
 		a.claims[i].addFlightLocked(a.token, a.exclusive)
 	}
@@ -194,20 +245,37 @@ func (g *Gate) releaseLocked(a *Admission) {
 	}
 	a.forward = false
 	g.stats.InFlight--
-	for i := range a.claims {
-		g.dispatchLocked(a.claims[i].entry, a.claims[i].blocks())
-	}
+	g.stirLocked(a)
 	g.quietLocked()
 	g.leaveLocked(a)
 }
 
-// leaveLocked takes an admission that is not in flight off the table. A token that was seen stays seen. Nobody has to be judged again:
-// what was present beneath a tree made others stale, and kept none waiting.
+// stirLocked has those judged again who may have waited for the write.
+//
+// +checklocks:g.mu
+func (g *Gate) stirLocked(a *Admission) {
+	for i := range a.claims {
+		g.dispatchLocked(a.claims[i].entry, a.claims[i].blocks())
+	}
+}
+
+// leaveLocked takes an admission that is not in flight off the table, and out of its lines. A token that was seen stays seen, unless the
+// write says that it does not count unsent: that is then taken back in the background. What was present beneath a tree made others
+// stale and kept none waiting, so nobody has to be judged again for that.
 //
 // +checklocks:g.mu
 func (g *Gate) leaveLocked(a *Admission) {
 	a.ended = true
-	a.proveLocked()
+	if a.waiting {
+		g.dequeueLocked(a)
+		g.stirLocked(a) // an exclusive or a due one may have been all that stopped those behind it
+	}
+	if a.unsent {
+		if back := g.disownLocked(a); len(back) > 0 {
+			go func() { _ = g.restoreAll(back) }() // ends when the store answers; Close waits for it. On error the mark stays
+		}
+	}
+	g.proveLocked(a)
 	for i := range a.claims {
 		if c := &a.claims[i]; c.entry != nil {
 			if c.kind != plain {

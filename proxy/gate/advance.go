@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -20,23 +21,20 @@ import (
 // With 3 before 2 a lower token could be admitted while the disk is busy; with 4 before 3 a write could be forwarded whose mark a
 // crash forgets.
 func (g *Gate) advance(a *Admission, w *Write) error {
-	g.mu.Lock()
-	if g.closed {
-		g.leaveLocked(a)
-		g.mu.Unlock()
-		return ErrClosed
+	back, ms, err := g.raise(a, w)
+	for len(back) > 0 {
+		if err := g.restoreAll(back); err != nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.leaveLocked(a)
+			return err
+		}
+		back, ms, err = g.raise(a, w)
 	}
-	if err := a.rejectionLocked(); err != nil {
-		g.leaveLocked(a)
-		g.mu.Unlock()
+	if err != nil || len(ms) == 0 {
 		return err
 	}
-	ms := g.raiseLocked(a, w)
-	g.mu.Unlock()
-	if len(ms) == 0 {
-		return nil
-	}
-	err := g.store.Advance(ms)
+	err = g.store.Advance(ms)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.advancedLocked(ms, err)
@@ -45,6 +43,130 @@ func (g *Gate) advance(a *Admission, w *Write) error {
 		return &StoreError{Op: "advance", Err: err}
 	}
 	return nil
+}
+
+// raise does the first two steps of advance. back are tokens that have to be taken back before that. A write that has to stand in line
+// raises nothing. On error the admission has left.
+func (g *Gate) raise(a *Admission, w *Write) (back []restoration, ms []fencing.ResourceMark, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		err = ErrClosed
+	} else if err = a.rejectionLocked(); err == nil {
+		err = a.jumpLocked(w)
+	}
+	switch {
+	case err != nil:
+	case a.standsLocked():
+		return nil, nil, nil
+	case a.lowLocked():
+		return g.takeBackLocked(a, w), nil, nil
+	default:
+		err = a.firstLocked(w)
+	}
+	if err != nil {
+		g.leaveLocked(a)
+		return nil, nil, err
+	}
+	return nil, g.raiseLocked(a, w), nil
+}
+
+// takeBackLocked begins to take back the higher tokens for a write that is due: all of them came after it, or it would not be its turn. They
+// are not refused by that. Whoever waits with one of them raises it again when it is its turn. The mark goes straight to the token of
+// this write, so that the disk is asked once. What is in the way of that it leaves alone; the write then waits on.
+//
+// +checklocks:g.mu
+func (g *Gate) takeBackLocked(a *Admission, w *Write) (back []restoration) {
+	for i := range a.claims {
+		if _, blocked := g.obstacleLocked(&a.claims[i], a); blocked {
+			return nil
+		}
+	}
+	for i := range a.claims {
+		c := &a.claims[i]
+		if !c.low {
+			continue
+		}
+		e := c.entry
+		greater := a.greater && !c.raisedIt()
+		for _, u := range e.unproven {
+			if a.token.Less(u.mark.Token) || greater && a.token == u.mark.Token {
+				u.backers, u.back = 0, true
+			}
+		}
+		if u := e.findLocked(a.token); u != nil && !u.back && c.on != u {
+			u.backers++
+			c.on = u
+		} else if u == nil && e.proven.below(a.token) {
+			c.on = g.unprovenLocked(a, w, e)
+			c.raised = true
+			if e.proven.ok && e.proven.mark.Token.FarBelow(a.token) {
+				a.leapt = e.proven.mark.Token
+			}
+			at := slices.IndexFunc(e.unproven, func(u *unproven) bool { return u.back })
+			e.unproven = slices.Insert(e.unproven, at, c.on)
+		}
+		back = append(back, restoration{e, g.beginRestoreLocked(e)})
+	}
+	return back
+}
+
+// unprovenLocked returns the token as one that was seen on e for the first time.
+//
+// +checklocks:g.mu
+func (g *Gate) unprovenLocked(a *Admission, w *Write, e *entry) *unproven {
+	recovering := !g.recoverUntil.IsZero()
+	e.unsettled = e.unsettled || recovering
+	return &unproven{backers: 1, final: w.Final, mark: fencing.Mark{
+		Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy, Holder: w.Holder, TTL: w.TTL,
+		Draining: recovering || a.othersLocked(),
+	}}
+}
+
+// jumpLocked returns a [*JumpError] if the token is too far above the proven mark of one of the keys. Unproven ones do not count: with them a
+// chain of refused tokens could climb as high as it likes.
+func (a *Admission) jumpLocked(w *Write) error {
+	if w.MaxJump == 0 {
+		return nil
+	}
+	for i := range a.claims {
+		if c := &a.claims[i]; c.kind != under {
+			if err := w.jump(c.entry.resource, c.entry.proven); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// jump returns a [*JumpError] if the token is too far above the mark. Of a pair the first part counts.
+func (w *Write) jump(r fencing.Resource, proven floor) error {
+	t, m := w.Token, proven.mark.Token
+	high, low := t.Lo, m.Lo
+	if w.Format == fencing.Pair {
+		high, low = t.Hi, m.Hi
+	}
+	if w.MaxJump == 0 || !proven.ok || t.Epoch != m.Epoch || high <= low || high-low <= w.MaxJump {
+		return nil
+	}
+	return &JumpError{Resource: r, Token: t, Mark: m, Max: w.MaxJump}
+}
+
+// firstLocked asks [Write.First] if the write would make the first mark of a resource.
+func (a *Admission) firstLocked(w *Write) error {
+	if w.First == nil {
+		return nil
+	}
+	n := 0
+	for i := range a.claims {
+		if c := &a.claims[i]; c.kind != under && !c.entry.seenLocked().ok {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return w.First(n)
 }
 
 // raiseLocked notes the token as seen, and returns the marks that have to become durable. A write beneath a tree leaves the tree's mark
@@ -58,7 +180,6 @@ func (g *Gate) advance(a *Admission, w *Write) error {
 // +checklocks:g.mu
 func (g *Gate) raiseLocked(a *Admission, w *Write) []fencing.ResourceMark {
 	var ms []fencing.ResourceMark
-	recovering := !g.recoverUntil.IsZero()
 	for i := range a.claims {
 		c := &a.claims[i]
 		e := c.entry
@@ -73,16 +194,19 @@ func (g *Gate) raiseLocked(a *Admission, w *Write) []fencing.ResourceMark {
 			if u := e.findLocked(a.token); u != nil && c.on != u {
 				u.backers++
 				c.on = u
+				if w.Final && !u.final {
+					u.final = true
+					g.dispatchLocked(e, own) // those who wait for the verdict have it
+				}
 			}
 			continue
 		}
-		c.on = &unproven{backers: 1, storing: true, mark: fencing.Mark{
-			Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy, Holder: w.Holder, TTL: w.TTL,
-			Draining: recovering || a.othersLocked(),
-		}}
-		c.raised = true
+		if seen := e.seenLocked(); seen.ok && seen.mark.Token.FarBelow(a.token) {
+			a.leapt = seen.mark.Token
+		}
+		c.on = g.unprovenLocked(a, w, e)
+		c.on.storing, c.raised = true, true
 		e.unproven = append(e.unproven, c.on)
-		e.unsettled = e.unsettled || recovering
 		ms = append(ms, fencing.ResourceMark{Resource: e.resource, Mark: c.on.mark})
 	}
 	for _, m := range ms { // only now that all are raised: waiters with lower tokens are stale
@@ -174,6 +298,7 @@ func (g *Gate) restored(e *entry, u *unproven, back floor, done bool, err error)
 	e.restoring = false
 	g.storing--
 	if err != nil && !e.durable.below(u.mark.Token) {
+		u.back = false
 		e.proveLocked(u) // it is still on disk
 	} else {
 		e.revokeLocked(u) // whoever came with it meanwhile was not admitted, and advances again

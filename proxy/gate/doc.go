@@ -7,13 +7,21 @@
 //
 //   - Order. A write is admitted only when no write with another token is in flight or in doubt on any of its resources.
 //   - Monotonic. From the moment a token is seen on a resource, no lower one is admitted there, even while the token itself waits.
-//     A writer is judged again after every wait.
+//     A writer is judged again after every wait. A token whose writer the upstream turns away ([Admission.Refused]) counts as not seen.
+//   - No lock-out. A token is proven once the upstream has taken a write with it. One below a proven token is stale at once. One that is
+//     only below unproven tokens waits for the verdict on them, and nobody joins a flight that it waits for. Once somebody was turned
+//     away, all who wait go in order of arrival, until nobody waits: who came later is not seen before it is its turn. So a flood of
+//     refused tokens passes a writer once at most, besides those that were there before it.
 //   - Durable. A mark is on stable storage, by way of [Store.Advance], before the write that advanced it is admitted.
 //   - All or nothing. A write that names several resources is admitted on all of them at one instant or on none, and holds none while
 //     it waits, so it cannot deadlock.
 //   - Trees. A write that changes a whole subtree ([Write.Trees]) is judged by its own mark and by every mark beneath, and excludes
 //     writes with other tokens on all of it, as if it named each resource. Writes beneath ([Write.Under]) cost each other nothing.
 //   - Fail closed. When the store reports an error, nothing is admitted.
+//
+// Without a wait as before, a token is stale below an unproven one too: of a write that changes a tree and on the trees that a write lies in
+// (what lies beneath has no single mark to go back to), of a hold (a lower number is an earlier holder's), for Observe (which waits for
+// nothing), and below a token that is [Write.Final]. A crash leaves an unproven token as the mark, since nobody knows the verdict.
 //
 // What it does not do: it does not order two writes with the same token (see [Write.Exclusive]), and it knows nothing of HTTP or of the
 // disk. It forgets a resource as soon as nobody uses it; the mark lives in the store.

@@ -13,7 +13,7 @@ func TestEnterWaitsForLowerInFlight(t *testing.T) {
 		a := enter(t, g, write("r", 33))
 		time.AfterFunc(5*time.Second, func() { a.Done(0) })
 		began := time.Now()
-		b := enter(t, g, write("r", 34))
+		b := enter(t, g, final(write("r", 34)))
 		if waited := time.Since(began); waited != 5*time.Second {
 			t.Errorf("34 was admitted after %v; want 5s, when 33 had its outcome", waited)
 		}
@@ -39,7 +39,7 @@ func TestEnterWaitsForEveryLowerWrite(t *testing.T) {
 func TestLowerIsRefusedWhileHigherWaits(t *testing.T) {
 	bubble(t, gate.Config{}, newMemStore(), func(t *testing.T, g *gate.Gate) {
 		a := enter(t, g, write("r", 33))
-		p := try(g, write("r", 34))
+		p := try(g, final(write("r", 34)))
 		try(g, write("r", 33)).wantStale(t, "r", 34)
 		wantStale(t, g.Check(writeAll(33, p.w.Resources...)), "r", 34)
 		a.Done(0)
@@ -53,7 +53,7 @@ func TestWaiterIsRefusedAtOnceWhenOvertaken(t *testing.T) {
 		a := enter(t, g, write("r", 33))
 		p34, q34 := try(g, write("r", 34)), try(g, write("r", 34))
 		release := s.holdAdvance()
-		p35 := try(g, write("r", 35))
+		p35 := try(g, final(write("r", 35)))
 		p34.wantStale(t, "r", 35) // before 35 is durable even
 		q34.wantStale(t, "r", 35)
 		release(nil)
@@ -143,7 +143,7 @@ func TestInDoubtHoldsTheGateAgainstHigherTokens(t *testing.T) {
 			t.Errorf("Inspect = %+v; want 1 in doubt and none in flight", st)
 		}
 		try(g, write("r", 33)).wantAdmitted(t).Done(0)
-		p := try(g, write("r", 34))
+		p := try(g, final(write("r", 34)))
 		p.wantWaiting(t)
 		try(g, write("r", 33)).wantStale(t, "r", 34)
 		p.wantAdmittedAt(t, began.Add(10*time.Second)).Done(0)

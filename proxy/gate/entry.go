@@ -41,7 +41,8 @@ type entry struct {
 	unproven []*unproven
 
 	flights   []flight     // writes forwarded and without outcome, by token; one element unless Observe let others by
-	waiters   []*Admission // in order of arrival; all carry the highest token seen
+	waiters   []*Admission // in order of arrival, those that are due first
+	low       int          // of the waiters, those that are low here: see claim.low
 	beneath   beneath      // of a tree's key: the writes beneath, which are in neither of the two above
 	restoring bool         // a refused token is being taken back, or an operator sets the mark: nobody is admitted until that is durable
 	unsettled bool         // lower writes of the previous run may still be under way: wait for the end of recovery
@@ -54,6 +55,8 @@ type unproven struct {
 	backers int  // writes that came with this token, less those that were refused
 	storing bool // its Store.Advance has not returned
 	counts  bool // it stays seen even if all others are refused; it is proven once it is durable
+	final   bool // a write with it can be turned away by nobody: see Write.Final
+	back    bool // it is being taken back for a write that goes first: see takeBackLocked
 	gone    bool // no longer in entry.unproven
 	revoked bool // it is gone and was never to be seen: not durable, refused by the upstream, or lowered by an operator
 }
@@ -64,6 +67,24 @@ func (e *entry) seenLocked() floor {
 		return floor{e.unproven[n-1].mark, true}
 	}
 	return e.proven
+}
+
+// firmLocked returns the highest mark seen that no refusal takes back. Only below this one a token is stale for good.
+func (e *entry) firmLocked() floor {
+	for _, u := range slices.Backward(e.unproven) {
+		if u.counts || u.final {
+			return floor{u.mark, true}
+		}
+	}
+	return e.proven
+}
+
+// dueLocked returns the first of the waiters that are due, or nil: nobody else is admitted here before it.
+func (e *entry) dueLocked() *Admission {
+	if len(e.waiters) > 0 && e.waiters[0].due {
+		return e.waiters[0]
+	}
+	return nil
 }
 
 // findLocked returns the unproven token t, or nil.
@@ -103,7 +124,7 @@ func (e *entry) belowLocked(u *unproven) floor {
 
 // proveLocked records that u counts for good.
 func (e *entry) proveLocked(u *unproven) {
-	if !u.gone {
+	if !u.gone && !u.back {
 		u.counts = true
 		e.settleLocked()
 	}

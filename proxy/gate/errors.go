@@ -23,7 +23,7 @@ var ErrChanged = errors.New("the mark changed meanwhile")
 type StaleTokenError struct {
 	Resource fencing.Resource
 	Token    fencing.Token
-	Mark     fencing.Token // the highest token seen
+	Mark     fencing.Token // what it is stale by
 	Greater  bool          // the write had to be above the mark
 }
 
@@ -33,6 +33,19 @@ func (e *StaleTokenError) Error() string {
 		relation = " is not above the mark "
 	}
 	return "token " + e.Token.String() + relation + e.Mark.String() + " of " + strconv.Quote(string(e.Resource))
+}
+
+// JumpError says that a token is further above the proven mark of a resource than [Write.MaxJump] lets it be. Nothing was forwarded, and no mark
+// was touched.
+type JumpError struct {
+	Resource fencing.Resource
+	Token    fencing.Token
+	Mark     fencing.Token // the proven one
+	Max      uint64
+}
+
+func (e *JumpError) Error() string {
+	return fmt.Sprintf("token %v is more than %d above the mark %v of %q", e.Token, e.Max, e.Mark, e.Resource)
 }
 
 // TreeReason says what lies beneath a tree that had to be empty.
@@ -67,6 +80,7 @@ const (
 	BusyInDoubt    BusyReason = "in-doubt"   // a write's outcome is unknown and its hold runs
 	BusyRecovering BusyReason = "recovering" // the proxy stopped uncleanly and waits out the writes of its last run
 	BusyWaiters    BusyReason = "waiters"    // too many writes wait already
+	BusyUnproven   BusyReason = "unproven"   // a higher token waits, and the upstream may turn its writer away
 )
 
 // BusyError says that a write waited as long as it may, or that too many wait already. Nothing was forwarded, and the same token
@@ -85,6 +99,8 @@ func (e *BusyError) Error() string {
 		return fmt.Sprintf("the proxy stopped uncleanly; writes on %q from before may still land", e.Resource)
 	case BusyWaiters:
 		return fmt.Sprintf("too many writes wait for %q", e.Resource)
+	case BusyUnproven:
+		return fmt.Sprintf("a write on %q with a higher token has no outcome yet", e.Resource)
 	}
 	return fmt.Sprintf("writes on %q with another token did not end in time", e.Resource)
 }

@@ -53,10 +53,27 @@ func (e *entry) checkInvariantsLocked() error {
 			return fmt.Errorf("flight %+v", f)
 		}
 	}
-	for _, w := range e.waiters {
-		if !w.waiting || w.token != e.seenLocked().mark.Token {
+	low := 0
+	for i, w := range e.waiters {
+		c := &w.claims[slices.IndexFunc(w.claims, func(c claim) bool { return c.entry == e })]
+		if c.low {
+			low++
+		}
+		firm := e.firmLocked()
+		switch {
+		case !w.waiting:
+			return fmt.Errorf("%v stands in line and does not wait", w.token)
+		case w.due && i > 0 && !e.waiters[i-1].due:
+			return fmt.Errorf("%v is due behind %v, which is not", w.token, e.waiters[i-1].token)
+		case w.turn: // its writer has yet to look
+		case firm.refuses(w.token, false):
+			return fmt.Errorf("%v waits although %v was accepted", w.token, firm.mark.Token)
+		case !w.standsLocked() && !w.due && w.token != e.seenLocked().mark.Token:
 			return fmt.Errorf("%v waits although the highest token seen is %v", w.token, e.seenLocked().mark.Token)
 		}
+	}
+	if low != e.low {
+		return fmt.Errorf("%d waiters are low; %d are counted", low, e.low)
 	}
 	return e.beneath.checkInvariantsLocked(e.seenLocked())
 }
@@ -68,7 +85,7 @@ func (b *beneath) checkInvariantsLocked(tree floor) error {
 		}
 	}
 	for _, w := range b.waiters {
-		if !w.waiting || tree.refuses(w.token, false) {
+		if !w.waiting || !w.turn && tree.refuses(w.token, false) {
 			return fmt.Errorf("%v waits beneath although the highest token seen is %v", w.token, tree.mark.Token)
 		}
 	}
@@ -77,7 +94,7 @@ func (b *beneath) checkInvariantsLocked(tree floor) error {
 		return errors.New("the waiters beneath are out of order")
 	}
 	for _, w := range b.waiters {
-		if !slices.ContainsFunc(b.present, func(p presence) bool { return p.token == w.token }) {
+		if !w.turn && !w.standsLocked() && !w.due && !slices.ContainsFunc(b.present, func(p presence) bool { return p.token == w.token }) {
 			return fmt.Errorf("%v waits beneath and is not present", w.token)
 		}
 	}

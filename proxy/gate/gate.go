@@ -118,14 +118,30 @@ type Write struct {
 	Policy       string
 	Holder       string        // the opaque id that holds the resource with this token, where a hold is claimed
 	TTL          time.Duration // of the hold; 0: until it is released
+	// Final says that the upstream can turn nobody away: the policy takes no answer for a refusal. Then lower tokens need not wait for
+	// a verdict, and are stale as soon as this one is seen.
+	Final bool
+	// RevertUnsent says that a token of which nothing was sent is no evidence either: its writer gave up while it waited, or the upstream could
+	// not be reached. It is taken back as if it had been refused. Otherwise it stays.
+	RevertUnsent bool
+	// MaxJump is how far a token may be above the proven mark of a resource; 0: any distance. Of a pair the first part counts. Where there
+	// is no mark, and in a higher epoch, any token may come.
+	MaxJump uint64
+	// First, if not nil, is asked before Enter makes the first marks of n resources. Its error refuses the write, and no mark is made. It is
+	// called with the gate locked, so it must be quick, and it may be asked again for one write.
+	First func(n int) error
 }
+
+// patient reports whether the write waits for the verdict on higher tokens. One that changes a tree does not: what lies beneath has no single
+// mark to take back. Nor does a hold: a number below another is that of an earlier holder.
+func (w *Write) patient() bool { return len(w.Trees) == 0 && w.Holder == "" }
 
 // Enter waits until the write may be forwarded. It blocks while the marks beneath its trees are read, while its own mark is made
 // durable and, at most w.DrainTimeout, while writes with another token have no outcome.
 //
-// The error is a [*StaleTokenError], a [*TreeError], a [*BusyError], a [*StoreError], [ErrClosed], or that of ctx; in each case nothing may be
-// forwarded. A mark that was advanced stays advanced even if the write then gives up (G2). A cancelled waiter leaves nothing
-// else behind.
+// The error is a [*StaleTokenError], a [*JumpError], a [*TreeError], a [*BusyError], a [*StoreError], [ErrClosed], or that of ctx or of w.First;
+// in each case nothing may be forwarded. A mark that was advanced stays advanced even if the write then gives up (G2), unless it has
+// [Write.RevertUnsent]. A cancelled waiter leaves nothing else behind.
 func (g *Gate) Enter(ctx context.Context, w Write) (*Admission, error) {
 	w.Resources = normalize(w.Resources)
 	a := newAdmission(g, &w)
@@ -155,80 +171,17 @@ func (g *Gate) Enter(ctx context.Context, w Write) (*Admission, error) {
 	}
 }
 
-// Check reports whether the token is stale by the mark of one of the write's resources and trees, as Enter would, without waiting for
-// other writes and without leaving a trace. It lets a caller refuse a write before its body is read. What lies beneath its trees it
-// does not look for. Its error is a [*StaleTokenError], a [*StoreError] or [ErrClosed].
-func (g *Gate) Check(w Write) error {
-	if err := g.store.Err(); err != nil {
-		return &StoreError{Op: "load", Err: err}
-	}
-	for _, r := range w.Resources {
-		if err := g.check(r, w.Token, w.Greater); err != nil {
-			return err
-		}
-	}
-	for _, r := range w.Under {
-		if err := g.check(r, w.Token, false); err != nil {
-			return err
-		}
-	}
-	for _, t := range w.Trees {
-		if err := g.check(t.Key, w.Token, w.Greater); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (g *Gate) check(r fencing.Resource, t fencing.Token, greater bool) error {
-	seen, err := g.seen(r)
-	if err != nil {
-		return err
-	}
-	if seen.refuses(t, greater) {
-		return &StaleTokenError{Resource: r, Token: t, Mark: seen.mark.Token, Greater: greater}
-	}
-	return nil
-}
-
-// seen returns the highest mark seen on r.
-func (g *Gate) seen(r fencing.Resource) (floor, error) {
-	g.mu.Lock()
-	if g.closed {
-		g.mu.Unlock()
-		return floor{}, ErrClosed
-	}
-	var seen floor
-	e := g.entries[r]
-	known := e != nil && e.known
-	if known {
-		seen = e.seenLocked()
-	}
-	g.mu.Unlock()
-	if known {
-		return seen, nil
-	}
-	m, ok, err := g.store.Load(r)
-	if err != nil {
-		return floor{}, &StoreError{Op: "load", Err: err}
-	}
-	return floor{m, ok}, nil
-}
-
-// Mark returns the highest mark seen on r, durable or not; ok is false if there is none. The error is a [*StoreError] or [ErrClosed].
-func (g *Gate) Mark(r fencing.Resource) (m fencing.Mark, ok bool, err error) {
-	seen, err := g.seen(r)
-	return seen.mark, seen.ok, err
-}
-
-// Observe lets a write through without making it wait, and says what Enter would have refused it with: a [*StaleTokenError], a
-// [*TreeError], a [*StoreError] or [ErrClosed]. The admission is nil only if a mark could not be read or the gate is closed. A higher
+// Observe lets a write through without making it wait, and says what Enter would have refused it with: a [*StaleTokenError], a [*JumpError],
+// a [*TreeError], a [*StoreError] or [ErrClosed]. It waits for no verdict, so a token is stale by the highest one seen. The admission is nil only if a mark could not be read or the gate is closed. A higher
 // token becomes the highest seen at once and durable in the background, so an observed write can be ahead of its mark on disk. While it
 // is in flight, writes with other tokens that come through Enter wait for it.
 func (g *Gate) Observe(w Write) (*Admission, error) {
 	w.Resources = normalize(w.Resources)
 	w.Exclusive = false
 	a := newAdmission(g, &w)
+	for i := range a.claims {
+		a.claims[i].patient = false
+	}
 	if err := g.join(a, &w); err != nil {
 		return nil, err
 	}
@@ -239,6 +192,9 @@ func (g *Gate) Observe(w Write) (*Admission, error) {
 		return nil, ErrClosed
 	}
 	err := a.rejectionLocked()
+	if err == nil {
+		err = a.jumpLocked(&w)
+	}
 	if err == nil && g.storing < maxStoring {
 		if ms := g.raiseLocked(a, &w); len(ms) > 0 {
 			g.advanceLater(a, ms)
@@ -290,13 +246,13 @@ func (g *Gate) advancedLater(held []claim, ms []fencing.ResourceMark, err error)
 	return back
 }
 
-// admitOrQueue admits the write, or lets it stand in line, or says that its token has to advance again. On error the admission has
-// left.
+// admitOrQueue admits the write, or lets it stand in line, or says that its token has to advance again. One that stood in line before has
+// kept its place. On error the admission has left.
 func (g *Gate) admitOrQueue(a *Admission) (verdict, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v, err := g.judgeLocked(a)
-	if err == nil && v == wait {
+	if err == nil && v == wait && !a.waiting {
 		err = g.overfullLocked(a)
 	}
 	switch {
@@ -304,6 +260,9 @@ func (g *Gate) admitOrQueue(a *Admission) (verdict, error) {
 		g.leaveLocked(a)
 	case v == admit:
 		g.admitLocked(a)
+	case v == wait && a.waiting:
+		a.turn = false
+		g.stirLocked(a) // they have been judged as if it were at work still
 	case v == wait:
 		g.enqueueLocked(a)
 	}

@@ -206,6 +206,9 @@ func writeAll(n uint64, rs ...fencing.Resource) gate.Write {
 func exclusive(w gate.Write) gate.Write { w.Exclusive = true; return w }
 func greater(w gate.Write) gate.Write   { w.Greater = true; return w }
 
+// final makes it a write of a policy under which the upstream turns nobody away: lower tokens are stale as soon as it was seen.
+func final(w gate.Write) gate.Write { w.Final = true; return w }
+
 func enter(t *testing.T, g *gate.Gate, w gate.Write) *gate.Admission {
 	t.Helper()
 	a, err := g.Enter(context.Background(), w)

@@ -217,7 +217,7 @@ func (x *machine) newSim(st step) *sim {
 		top = max(top, x.m.mark(r))
 	}
 	n := uint64(max(1, int(top)+st.delta))
-	w.Token, w.Greater, w.Exclusive = fencing.Number(n), st.greater, st.exclusive
+	w.Token, w.Greater, w.Exclusive, w.Final = fencing.Number(n), st.greater, st.exclusive, true // nobody waits for a verdict
 	// No two things ever end at the same time: time passes in whole seconds, settling and doubts end at the half and timeouts at the
 	// quarter of one.
 	w.DrainTimeout = time.Duration(st.seconds)*time.Second + time.Second/4

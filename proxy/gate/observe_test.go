@@ -57,7 +57,7 @@ func TestEnterWaitsForObservedWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newMemStore(mark("r", 33))
 			bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
-				a, _ := g.Observe(write("r", token))
+				a, _ := g.Observe(final(write("r", token)))
 				if token > 33 {
 					try(g, write("r", 34)).wantStale(t, "r", token)
 				}

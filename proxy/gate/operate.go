@@ -34,6 +34,7 @@ func (g *Gate) SetMark(r fencing.Resource, m fencing.Mark, lower bool) (old fenc
 	case ok && seen.mark.Token == m.Token:
 		if u := e.findLocked(m.Token); u != nil {
 			e.proveLocked(u) // the operator vouches for it
+			g.dispatchLocked(e, own)
 		}
 	default:
 		e.restoring = true // nobody is admitted meanwhile

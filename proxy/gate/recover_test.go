@@ -17,7 +17,7 @@ func TestRecoveryKeepsEveryAdvanceWaiting(t *testing.T) {
 		if d := g.Recovering(); d != 10*time.Second {
 			t.Errorf("Recovering = %v; want 10s", d)
 		}
-		p, q := try(g, write("r", 34)), try(g, write("unknown", 1))
+		p, q := try(g, final(write("r", 34))), try(g, write("unknown", 1))
 		p.wantWaiting(t)
 		q.wantWaiting(t)
 		if m, _ := s.mark("r"); m.Token != fencing.Number(34) || !m.Draining {

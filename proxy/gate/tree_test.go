@@ -68,7 +68,7 @@ var endings = map[string]func(a *gate.Admission){
 	"done":     func(a *gate.Admission) { time.AfterFunc(time.Second, func() { a.Done(0) }) },
 	"settle":   func(a *gate.Admission) { a.Done(time.Second) },
 	"in doubt": func(a *gate.Admission) { a.InDoubt(time.Second) },
-	"not sent": func(a *gate.Admission) { time.AfterFunc(time.Second, a.NotSent) },
+	"not sent": func(a *gate.Admission) { time.AfterFunc(time.Second, func() { _ = a.NotSent() }) },
 	"refused":  func(a *gate.Admission) { time.AfterFunc(time.Second, func() { _ = a.Refused() }) },
 }
 

@@ -12,16 +12,26 @@ type verdict int
 const (
 	wait  verdict = iota // another write, the disk or recovery stands in the way
 	admit                // nothing stands in the way
-	again                // the token is no longer the highest seen: advance once more
+	again                // the token is not what was seen here, and it may be: advance
 )
 
-// rejectionLocked returns a [*StaleTokenError] if the token is stale on one of the keys, or a [*TreeError].
+// rejectionLocked returns a [*StaleTokenError] if the token is stale on one of the keys, or a [*TreeError]. A token that is only below
+// unproven ones is low, not stale, if the write is patient.
 func (a *Admission) rejectionLocked() error {
 	for i := range a.claims {
 		c := &a.claims[i]
 		greater := a.greater && c.kind != under // a tree's mark is not used up by what lies beneath
-		if seen := c.entry.seenLocked(); seen.refuses(a.token, greater && !c.raisedIt()) {
-			return &StaleTokenError{Resource: c.entry.resource, Token: a.token, Mark: seen.mark.Token, Greater: greater}
+		strict := greater && !c.raisedIt()
+		mark := c.entry.seenLocked()
+		low := mark.refuses(a.token, strict)
+		if low && c.patient {
+			mark = c.entry.firmLocked()
+		}
+		if low && mark.refuses(a.token, strict) {
+			return &StaleTokenError{Resource: c.entry.resource, Token: a.token, Mark: mark.mark.Token, Greater: greater}
+		}
+		if low != c.low {
+			c.setLowLocked(a, low)
 		}
 		if c.kind == whole {
 			if err := c.entry.beneath.rejectionLocked(a, c.entry.resource); err != nil {
@@ -32,7 +42,7 @@ func (a *Admission) rejectionLocked() error {
 	return nil
 }
 
-// judgeLocked decides about a joined admission whose token was seen.
+// judgeLocked decides about a joined admission.
 //
 // +checklocks:g.mu
 func (g *Gate) judgeLocked(a *Admission) (verdict, error) {
@@ -45,17 +55,27 @@ func (g *Gate) judgeLocked(a *Admission) (verdict, error) {
 	if err := a.rejectionLocked(); err != nil {
 		return wait, err
 	}
-	v := admit
+	if a.standsLocked() {
+		return wait, nil
+	}
+	low, lacks, blocked := false, false, false
 	for i := range a.claims {
 		c := &a.claims[i]
-		if c.kind != under && c.entry.seenLocked().below(a.token) {
-			return again, nil // its advance failed or was taken back
-		}
-		if _, blocked := g.obstacleLocked(c, a); blocked {
-			v = wait
+		low = low || c.low
+		lacks = lacks || c.lacksLocked(a)
+		if _, b := g.obstacleLocked(c, a); b {
+			blocked = true
 		}
 	}
-	return v, nil
+	switch {
+	case blocked && (low || lacks && a.due): // nothing is taken back before it can go, nor raised for one that others wait behind
+		return wait, nil
+	case low, lacks:
+		return again, nil
+	case blocked:
+		return wait, nil
+	}
+	return admit, nil
 }
 
 // obstacle is what keeps a write waiting on a resource.
@@ -76,8 +96,11 @@ func (g *Gate) obstacleLocked(c *claim, a *Admission) (o obstacle, blocked bool)
 	if e.unsettled && !g.recoverUntil.IsZero() {
 		return obstacle{BusyRecovering, g.recoverUntil}, true
 	}
-	if e.restoring || c.kind != under && e.durable.below(a.token) {
+	switch {
+	case e.restoring, c.kind != under && e.durable.below(a.token) && !c.lacksLocked(a):
 		return obstacle{reason: BusyInFlight}, true
+	case c.low && (a.greater && len(e.flights) > 0 || c.stirsLocked(a.token)): // what is taken back is neither in flight nor on its way to the disk
+		return obstacle{reason: BusyUnproven}, true
 	}
 	f := conflictLocked(e.flights, a)
 	if f == nil && c.kind == whole {
@@ -88,18 +111,20 @@ func (g *Gate) obstacleLocked(c *claim, a *Admission) (o obstacle, blocked bool)
 		return obstacle{BusyInDoubt, f.until}, true
 	case f != nil, behind(e.waiters, a), c.kind == whole && behind(e.beneath.waiters, a):
 		return obstacle{reason: BusyInFlight}, true
+	case c.kind == plain && e.low > 0 && len(e.flights) > 0 && !a.due:
+		return obstacle{reason: BusyUnproven}, true // or a flight that is joined all the time would never end for those who wait for its verdict
 	}
 	return obstacle{}, false
 }
 
 // behind reports whether a would overtake a write of the line that waits to be alone, or another although it has to be alone itself.
-// One that does not wait yet comes after all others.
+// One that does not wait yet comes after all others; one that is low comes after whoever it is low for.
 func behind(line []*Admission, a *Admission) bool {
 	for _, w := range line {
 		if a.waiting && w.seq >= a.seq {
 			return false
 		}
-		if a.exclusive || w.exclusive {
+		if (a.exclusive || w.exclusive) && !w.lowLocked() {
 			return true
 		}
 	}
@@ -166,27 +191,30 @@ func (g *Gate) dirtyLocked(e *entry, who lines) {
 	e.dirty |= who
 }
 
-// retryLocked judges one waiter and reports whether it stopped waiting.
+// retryLocked judges one waiter and reports whether it stopped waiting. One that has to advance keeps its place meanwhile.
 //
 // +checklocks:g.mu
 func (g *Gate) retryLocked(a *Admission) bool {
+	if a.turn {
+		return false // it is judged when its writer comes back
+	}
+	low := a.lowLocked()
 	v, err := g.judgeLocked(a)
-	if err == nil && v == wait {
-		return false
-	}
-	g.dequeueLocked(a)
-	if v == admit && err == nil {
-		g.admitLocked(a)
-	} else {
-		for i := range a.claims { // an exclusive one may have been all that stopped those behind it, on any of its resources
-			g.dirtyLocked(a.claims[i].entry, a.claims[i].blocks())
-		}
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		g.leaveLocked(a)
+	case v == wait:
+		if low != a.lowLocked() {
+			g.stirLocked(a) // others go before it by now
+		}
+		return false
+	case v == again:
+		a.turn = true
+	default:
+		g.admitLocked(a)
 	}
 	a.result <- result{verdict: v, err: err}
-	return true
+	return !a.waiting
 }
 
 // overfullLocked returns a [*BusyError] if one more waiter is too many. Writes beneath a tree are counted where they are, not there: a
@@ -210,9 +238,14 @@ func (g *Gate) enqueueLocked(a *Admission) {
 	}
 	g.waited++
 	a.seq = g.waited
+	a.due = a.followsLocked()
 	for i := range a.claims {
-		line := a.claims[i].lineLocked()
+		c := &a.claims[i]
+		line := c.lineLocked()
 		*line = append(*line, a)
+		if c.low {
+			c.entry.low++
+		}
 	}
 	a.waiting = true
 	g.stats.Waiting++
@@ -231,11 +264,15 @@ func (c *claim) lineLocked() *[]*Admission {
 // +checklocks:g.mu
 func (g *Gate) dequeueLocked(a *Admission) {
 	for i := range a.claims {
-		line := a.claims[i].lineLocked()
+		c := &a.claims[i]
+		if c.low {
+			c.setLowLocked(a, false)
+		}
+		line := c.lineLocked()
 		at, _ := slices.BinarySearchFunc(*line, a.seq, func(w *Admission, seq uint64) int { return cmp.Compare(w.seq, seq) })
 		*line = slices.Delete(*line, at, at+1)
 	}
-	a.waiting = false
+	a.waiting, a.turn, a.due = false, false, false
 	g.stats.Waiting--
 }
 
@@ -251,7 +288,7 @@ func (g *Gate) await(ctx context.Context, a *Admission, deadline time.Time) (ver
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !a.waiting { // it was judged in this very moment
+	if !a.waiting || a.turn { // it was judged in this very moment
 		r := <-a.result
 		if r.err == nil && ctx.Err() != nil {
 			g.withdrawLocked(a)
@@ -263,11 +300,7 @@ func (g *Gate) await(ctx context.Context, a *Admission, deadline time.Time) (ver
 	if err == nil {
 		err = g.busyLocked(a)
 	}
-	g.dequeueLocked(a)
-	for i := range a.claims { // an exclusive one may have been all that stopped those behind it
-		g.dispatchLocked(a.claims[i].entry, a.claims[i].blocks())
-	}
-	g.withdrawLocked(a)
+	g.leaveLocked(a)
 	return wait, err
 }
 
@@ -275,13 +308,15 @@ func (g *Gate) await(ctx context.Context, a *Admission, deadline time.Time) (ver
 //
 // +checklocks:g.mu
 func (g *Gate) withdrawLocked(a *Admission) {
-	if a.forward {
-		a.ended = true
-		a.proveLocked()
-		g.releaseLocked(a)
+	if !a.forward {
+		g.leaveLocked(a)
 		return
 	}
-	g.leaveLocked(a)
+	a.ended = true
+	if !a.unsent {
+		g.proveLocked(a)
+	}
+	g.releaseLocked(a)
 }
 
 // +checklocks:g.mu
@@ -296,6 +331,9 @@ func (g *Gate) busyLocked(a *Admission) *BusyError {
 			}
 			return b
 		}
+	}
+	if a.standsLocked() {
+		b.Reason = BusyUnproven
 	}
 	return b
 }

@@ -179,7 +179,7 @@ func TestExclusiveWaiterThatLeavesLetsTheNextIn(t *testing.T) {
 			x := try(g, exclusive(writeAll(33, "r", "s")))
 			b := try(g, write("r", 33))
 			b.wantWaiting(t)
-			p := try(g, write("s", 34))
+			p := try(g, final(write("s", 34)))
 			x.wantStale(t, "s", 34)
 			b.wantAdmitted(t).Done(0)
 			a.Done(0)
@@ -199,12 +199,14 @@ func TestExclusiveWaiterThatLeavesLetsTheNextIn(t *testing.T) {
 			if _, _, err := g.SetMark("s", mark("s", 5).Mark, true); err != nil {
 				t.Fatalf("SetMark(5) = %v", err)
 			}
-			b.wantAdmitted(t).Done(0) // x is at the disk again, not in the line
+			b.wantWaiting(t) // x is at the disk again, and keeps its place
 			release(nil)
 			x.wantWaiting(t)
 			first.Done(0)
 			a.Done(0)
+			b.wantWaiting(t)
 			x.wantAdmitted(t).Done(0)
+			b.wantAdmitted(t).Done(0)
 			wantIdle(t, g)
 		})
 	})
@@ -282,7 +284,7 @@ func TestRaisingIsOneInstantOnAllResources(t *testing.T) {
 		x := try(g, exclusive(writeAll(33, "r", "s")))
 		b := try(g, write("s", 33)) // behind x
 		b.wantWaiting(t)
-		p := try(g, writeAll(34, "r", "s"))
+		p := try(g, final(writeAll(34, "r", "s")))
 		x.wantStale(t, "r", 34)
 		b.wantStale(t, "s", 34)
 		a.Done(0)
@@ -293,7 +295,7 @@ func TestRaisingIsOneInstantOnAllResources(t *testing.T) {
 
 func TestGreaterWantsEveryMarkBelow(t *testing.T) {
 	bubble(t, gate.Config{}, newMemStore(), func(t *testing.T, g *gate.Gate) {
-		a := enter(t, g, greater(write("r", 33)))
+		a := enter(t, g, final(greater(write("r", 33))))
 		p := try(g, greater(write("r", 33)))
 		p.wantStale(t, "r", 33)
 		if stale, ok := errors.AsType[*gate.StaleTokenError](p.err); !ok || !stale.Greater {
@@ -303,7 +305,7 @@ func TestGreaterWantsEveryMarkBelow(t *testing.T) {
 		if err := g.Check(writeAll(33, p.w.Resources...)); err != nil {
 			t.Errorf("Check(33) = %v; want nil", err)
 		}
-		q := try(g, greater(write("r", 34))) // waits, and is the mark itself then
+		q := try(g, final(greater(write("r", 34)))) // waits, and is the mark itself then
 		q.wantWaiting(t)
 		try(g, greater(write("r", 34))).wantStale(t, "r", 34)
 		a.Done(0)
@@ -318,7 +320,7 @@ func TestGreaterIsRefusedWhenOvertaken(t *testing.T) {
 	bubble(t, gate.Config{}, newMemStore(), func(t *testing.T, g *gate.Gate) {
 		a := enter(t, g, greater(write("r", 33)))
 		p := try(g, greater(write("r", 34)))
-		q := try(g, greater(write("r", 35)))
+		q := try(g, final(greater(write("r", 35))))
 		p.wantStale(t, "r", 35)
 		a.Done(0)
 		q.wantAdmitted(t).Done(0)
