@@ -48,6 +48,9 @@ bench: ## measure the parts, then the whole beside nginx, HAProxy and do-it-your
 growth: ## measure start, memory and rates at 0, 1 and 10 million marks, and 10,000 idle clients (about 15 minutes, 3 GB of disk)
 	mkdir -p bin && $(GO) run ./cmd/fencebench growth $(GROWTH) --out bin/growth.md
 
+flood: ## a million random paths that the store refuses: no mark, bounded memory and disk (about 10 minutes)
+	FENCEPROXY_RANDOM_PATHS=1000000 $(GO) test -count=1 -timeout 60m -v -run TestRandomPaths ./proxy
+
 smoke: ## see that the benchmark runs; its numbers mean nothing
 	mkdir -p bin && $(GO) run ./cmd/fencebench --smoke $(SMOKE) --out bin/bench.md --svg bin/bench.svg --json bin/bench.json
 

@@ -133,7 +133,7 @@ func TestSystemdUnitFitsTheConfiguration(t *testing.T) {
 		t.Errorf("the directories are %q (must exist: %v) and %q; want those of the unit", cfg.TokenStore.Dir, cfg.TokenStore.MustExist, cfg.Spool.Dir)
 	}
 	wantLoopback(t, "the store", cfg.Upstream.URL.Host)
-	wantLoopback(t, "the admin listener", cfg.Admin.Listen)
+	wantLoopback(t, "the admin listener", cfg.Admin.Listen.Address)
 	shutdown := time.Duration(0)
 	for _, e := range service["Environment"] {
 		if v, ok := strings.CutPrefix(e, "FENCEPROXY_SHUTDOWN_TIMEOUT="); ok {
@@ -254,7 +254,7 @@ func TestKubernetesPodFitsTheConfiguration(t *testing.T) {
 	// Ports.
 	proxy := pod.at("containers", "fenceproxy")
 	proxy.at("ports", "http", "containerPort").is(port(t, cfg.Listen.Address))
-	proxy.at("ports", "admin", "containerPort").is(port(t, cfg.Admin.Listen))
+	proxy.at("ports", "admin", "containerPort").is(port(t, cfg.Admin.Listen.Address))
 	for probe, path := range map[string]string{"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"} {
 		proxy.at(probe, "httpGet", "port").is("admin")
 		proxy.at(probe, "httpGet", "path").is(path)
@@ -268,7 +268,7 @@ func TestKubernetesPodFitsTheConfiguration(t *testing.T) {
 	policy := docs["NetworkPolicy"].at("spec")
 	policy.at("podSelector", "matchLabels", "app").is(service.at("selector", "app").v)
 	policy.at("ingress", "0", "ports", "0", "port").is(port(t, cfg.Listen.Address))
-	policy.at("ingress", "1", "ports", "0", "port").is(port(t, cfg.Admin.Listen))
+	policy.at("ingress", "1", "ports", "0", "port").is(port(t, cfg.Admin.Listen.Address))
 	policy.at("ingress", "1", "from")
 
 	// Directories.
@@ -324,7 +324,7 @@ func TestComposeFitsTheConfiguration(t *testing.T) {
 	if ports := proxy.at("ports").text(); !strings.HasSuffix(ports, ":"+port(t, cfg.Listen.Address)+"]") {
 		t.Errorf("published are %s; want the port of %s alone", ports, cfg.Listen.Address)
 	}
-	wantLoopback(t, "the admin listener", cfg.Admin.Listen)
+	wantLoopback(t, "the admin listener", cfg.Admin.Listen.Address)
 
 	// The marks are on a volume of their own.
 	root.at("volumes", "marks")
@@ -415,10 +415,10 @@ func TestDockerfileMakesASmallImageThatServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{port(t, cfg.Listen.Address), port(t, cfg.Admin.Listen)}; !slices.Equal(d.ports, want) {
+	if want := []string{port(t, cfg.Listen.Address), port(t, cfg.Admin.Listen.Address)}; !slices.Equal(d.ports, want) {
 		t.Errorf("EXPOSE is %q; want %q", d.ports, want)
 	}
-	wantLoopback(t, "the admin listener", cfg.Admin.Listen)
+	wantLoopback(t, "the admin listener", cfg.Admin.Listen.Address)
 	if !strings.Contains(d.copied, "/etc/ssl/certs/ca-certificates.crt") {
 		t.Error("the image has no roots, so that an https:// upstream cannot be verified")
 	}

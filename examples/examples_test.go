@@ -336,17 +336,28 @@ func TestDemoFailsOnAnotherAnswer(t *testing.T) {
 func TestReadmesShowWhatTheCommandPrints(t *testing.T) {
 	for _, example := range folders(t) {
 		t.Run(example, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(example)); err != nil {
+				t.Fatal(err)
+			}
+			path := "PATH=" + programs.dir + string(os.PathListSeparator) + os.Getenv("PATH")
+			program(t, "fenceproxy")
+			for _, line := range makesKeys(t, example) {
+				cmd := exec.Command("sh", "-c", line)
+				cmd.Dir, cmd.Env = dir, append(os.Environ(), path)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v\n%s", line, err, out)
+				}
+			}
 			ran := 0
 			for _, s := range transcripts(t, example) {
 				if !strings.HasPrefix(s.command, "fenceproxy check ") && !strings.HasPrefix(s.command, "fenceproxy explain ") {
 					continue
 				}
 				cmd := exec.Command("sh", "-c", strings.ReplaceAll(s.command, "/etc/fenceproxy/", "")) // where the page has put the file
-				cmd.Dir = example
-				cmd.Env = append(os.Environ(), "PATH="+programs.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-				program(t, "fenceproxy")
+				cmd.Dir, cmd.Env = dir, append(os.Environ(), path)
 				out, err := cmd.CombinedOutput()
-				if err != nil || string(out) != s.output {
+				if err != nil || string(out) != strings.ReplaceAll(s.output, "/etc/fenceproxy/", "") {
 					t.Errorf("%s (%v) prints\n%s\nand the README shows\n%s", s.command, err, out, s.output)
 				}
 				ran++
@@ -356,6 +367,16 @@ func TestReadmesShowWhatTheCommandPrints(t *testing.T) {
 			}
 		})
 	}
+}
+
+// makesKeys returns the lines of an example's page that make keys, which its configuration names.
+func makesKeys(t *testing.T, example string) []string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(example, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`(?m)^fenceproxy (?:ca init|token keygen) .*`).FindAllString(string(page), -1)
 }
 
 func folders(t *testing.T) (names []string) {

@@ -116,23 +116,40 @@ func inFiles(root string) func(string) (string, bool) {
 // versity starts an S3 store that checks signatures.
 func versity(t *testing.T, buckets ...string) kept {
 	t.Helper()
+	addr, objects := startVersity(t)
+	s := kept{"http://" + addr, inFiles(objects), accessDenied}
+	for _, b := range buckets {
+		makeBucket(t, s.url+"/"+b)
+	}
+	return s
+}
+
+const accessDenied = `<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>`
+
+// startVersity starts versitygw with more arguments, and returns its address and where it keeps objects.
+func startVersity(t *testing.T, args ...string) (addr, objects string) {
+	t.Helper()
 	needs(t, "versitygw", "curl")
-	dir, addr := t.TempDir(), listenable(t)
+	dir := t.TempDir()
+	addr = listenable(t)
 	for _, sub := range []string{"objects", "users"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	objects := filepath.Join(dir, "objects")
-	daemon(t, addr, []string{"ROOT_ACCESS_KEY=demo", "ROOT_SECRET_KEY=demo-secret"}, "versitygw", "--port", addr, "-q", "--iam-dir", filepath.Join(dir, "users"), "posix", objects)
-	s := kept{"http://" + addr, inFiles(objects), `<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>`}
-	for _, b := range buckets {
-		out, err := exec.Command("curl", "-sS", "-f", "-K", "s3/s3.curl", "-X", "PUT", s.url+"/"+b).CombinedOutput()
-		if err != nil {
-			t.Fatalf("the bucket %s: %v\n%s", b, err, out)
-		}
+	objects = filepath.Join(dir, "objects")
+	argv := append([]string{"versitygw", "--port", addr, "-q", "--iam-dir", filepath.Join(dir, "users")}, args...)
+	daemon(t, addr, []string{"ROOT_ACCESS_KEY=demo", "ROOT_SECRET_KEY=demo-secret"}, append(argv, "posix", objects)...)
+	return addr, objects
+}
+
+func makeBucket(t *testing.T, url string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("curl", append([]string{"-sS", "-f", "-K", "s3/s3.curl", "-X", "PUT", url}, args...)...)
+	cmd.Env = clean()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the bucket %s: %v\n%s", url, err, out)
 	}
-	return s
 }
 
 // nginxFiles starts a WebDAV store.

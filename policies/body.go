@@ -54,6 +54,9 @@ func (d *Decision) ResolveBody(body []byte) error {
 		return &BatchError{Policy: d.Policy.Name, Reason: fmt.Sprintf("it names %d resources, and max_batch allows %d", len(resources), most)}
 	}
 	d.Resources, d.NeedsBody = resources, false
+	if err := d.covered(); err != nil {
+		return err
+	}
 	return d.Policy.single(d)
 }
 

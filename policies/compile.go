@@ -110,6 +110,7 @@ func (l *loader) decodePolicy(s section, base settings, ids intern) *Policy {
 	}
 	p.decodeRelease(base.release)
 	p.checkHold(s)
+	p.checkSigned(s)
 	p.tree = p.hierarchical()
 	if p.subtree && !p.tree && s.has("collections") && p.pattern != nil && len(p.templates) > 0 {
 		s.at("collections").errorf("end the template with the rest of the path: resource: \"{path}\", or \"dav/{rest}\" for the path \"/dav/{rest...}\"",

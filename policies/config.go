@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -15,7 +14,9 @@ type Config struct {
 	TokenStore TokenStore
 	Admin      Admin
 	Leases     Leases
+	Forward    ForwardMode
 	Spool      Spool
+	Limits     Limits
 	Log        Log
 	Policies   *Set
 
@@ -25,22 +26,14 @@ type Config struct {
 // Warnings returns what is legal and probably not meant, in the order of the file.
 func (c *Config) Warnings() []Problem { return c.warnings }
 
-// Listener is where clients connect.
-type Listener struct {
-	Address string       // host:port
-	TLS     *ListenerTLS // nil for plain HTTP
-}
-
-// ListenerTLS names PEM files. ClientCA, if set, makes a client certificate from it mandatory.
-type ListenerTLS struct {
-	Cert, Key, ClientCA string
-}
-
 // Upstream is the store behind the proxy.
 type Upstream struct {
 	URL          *url.URL      // scheme and host only; http://localhost where Socket is set
 	Socket       string        // path of a Unix socket, or empty
 	CA           string        // PEM file that replaces the system's roots, or empty
+	Cert, Key    string        // PEM files of the proxy's own certificate, or empty
+	Dial         string        // host:port where the store is reached, if not at that of URL
+	Authority    string        // begins the keys of its resources; empty: they begin with none
 	Timeout      time.Duration // longest wait for the answer
 	PreserveHost bool          // the client's Host is sent on, instead of the one in URL
 }
@@ -61,18 +54,8 @@ type TokenStore struct {
 	Dir       string
 	MustExist bool  // refuse to start on an empty directory
 	MinFree   int64 // bytes; below it no new marks
-}
-
-// Admin is the operator's listener.
-type Admin struct {
-	Listen    string // host:port; empty for none
-	TokenFile string // file with the bearer token for changes; empty: nothing can be changed
-}
-
-// Leases is the listener for built-in leases.
-type Leases struct {
-	Listen string // host:port; empty for none
-	Max    int    // how many are known at a time
+	// MaxResources is how many marks there may be; 0: any number. Above it no resource gets its first one.
+	MaxResources int
 }
 
 // Spool says where bodies are kept until their write is admitted.
@@ -101,6 +84,9 @@ type Overrides struct {
 	UnmatchedWrites string
 	LogLevel        string
 	LogFormat       string
+
+	// ReadKey reads the key files of token.signed. Without it none is read, and no signed token is taken.
+	ReadKey KeyReader
 }
 
 // What a file that says nothing gets.
@@ -117,9 +103,10 @@ func defaultConfig() *Config {
 		Listen:     Listener{Address: DefaultListen},
 		Upstream:   Upstream{Timeout: 60 * time.Second, PreserveHost: true},
 		TokenStore: TokenStore{Dir: DefaultDir, MinFree: 256 << 20},
-		Admin:      Admin{Listen: DefaultAdminListen},
+		Admin:      Admin{Listen: Listener{Address: DefaultAdminListen}},
 		Leases:     Leases{Max: 10000},
 		Spool:      Spool{Memory: 1 << 20, Max: 5 << 30},
+		Limits:     defaultLimits(),
 		Log:        Log{Level: "info", Format: "text"},
 	}
 }
@@ -127,7 +114,7 @@ func defaultConfig() *Config {
 // Load reads a configuration. name is the file's name, for messages; with an empty name and no data there is no file, and each
 // path is fenced as its own resource (unmatched_writes: fence). The error is an [*Errors] with every problem found.
 func Load(name string, data []byte, over Overrides) (*Config, error) {
-	l := &loader{file: name}
+	l := &loader{file: name, readKey: over.ReadKey}
 	c := defaultConfig()
 	root, found := l.parse(data)
 	broken := len(l.problems) > 0 && !found // not YAML at all: what follows would only be noise
@@ -135,19 +122,22 @@ func Load(name string, data []byte, over Overrides) (*Config, error) {
 		root = value{l: l}
 	}
 	if !broken {
-		s := root.section("listen", "upstream", "token_store", "admin", "leases", "spool", "log", "defaults", "unmatched_writes", "policies")
+		s := root.section("listen", "upstream", "forward", "token_store", "admin", "leases", "spool", "limits", "log", "defaults", "unmatched_writes", "policies")
 		c.decodeListen(s)
 		c.decodeUpstream(s, over)
+		c.decodeForward(s)
 		c.decodeStore(s)
 		c.decodeAdmin(s)
 		c.decodeLeases(s)
 		c.decodeSpoolAndLog(s)
+		c.decodeLimits(s)
 		c.apply(value{l: l}, over)
 		unmatched := unmatchedReject
 		if name == "" && len(data) == 0 {
 			unmatched = unmatchedFence
 		}
 		c.Policies = l.decodePolicies(s, unmatched, over.UnmatchedWrites)
+		c.Policies.authority, c.Policies.forward = c.Upstream.Authority, &c.Forward
 		c.crossCheck(s)
 	}
 	if len(l.problems) > 0 {
@@ -159,38 +149,10 @@ func Load(name string, data []byte, over Overrides) (*Config, error) {
 	return c, nil
 }
 
-func (c *Config) decodeListen(root section) {
-	v, ok := root.keys["listen"]
-	if !ok {
-		return
-	}
-	if v.kind() != "a mapping" {
-		root.text("listen", &c.Listen.Address)
-		checkAddress(v, c.Listen.Address)
-		return
-	}
-	s := v.section("address", "tls")
-	s.text("address", &c.Listen.Address)
-	checkAddress(s.at("address"), c.Listen.Address)
-	if !s.has("tls") {
-		return
-	}
-	t := s.at("tls").section("cert", "key", "client_ca")
-	c.Listen.TLS = &ListenerTLS{}
-	t.text("cert", &c.Listen.TLS.Cert)
-	t.text("key", &c.Listen.TLS.Key)
-	t.text("client_ca", &c.Listen.TLS.ClientCA)
-	for _, key := range []string{"cert", "key"} {
-		if !t.has(key) {
-			t.at(key).errorf("name a PEM file", "TLS needs a certificate and its key; %s is missing", key)
-		}
-	}
-}
-
 func (c *Config) decodeUpstream(root section, over Overrides) {
 	u := section{value: root.at("upstream")}
 	if root.has("upstream") {
-		u = root.at("upstream").section("url", "timeout", "preserve_host", "tls")
+		u = root.at("upstream").section("url", "authority", "timeout", "preserve_host", "tls")
 	}
 	var raw string
 	u.text("url", &raw)
@@ -198,6 +160,7 @@ func (c *Config) decodeUpstream(root section, over Overrides) {
 	case raw != "":
 		c.Upstream.setURL(u.at("url"), raw)
 	case u.has("url"): // reported
+	case over.UpstreamURL == "" && root.has("forward") && !root.has("upstream"): // forward mode alone
 	case over.UpstreamURL == "":
 		u.at("url").errorf("name the store: http://127.0.0.1:9000", "the upstream is missing")
 	}
@@ -206,12 +169,28 @@ func (c *Config) decodeUpstream(root section, over Overrides) {
 	}
 	u.duration("timeout", &c.Upstream.Timeout, false)
 	u.flag("preserve_host", &c.Upstream.PreserveHost)
-	if u.has("tls") {
-		t := u.at("tls").section("ca")
-		t.text("ca", &c.Upstream.CA)
-		if c.Upstream.URL != nil && c.Upstream.URL.Scheme != "https" {
-			u.at("tls").errorf("", "it has no effect: the upstream does not use https")
+	if u.has("authority") {
+		decodeAuthority(u, c.Upstream.scheme(), &c.Upstream.Authority)
+	}
+	c.Upstream.decodeTLS(u)
+}
+
+// decodeTLS reads how an https upstream is recognised.
+func (u *Upstream) decodeTLS(s section) {
+	if !s.has("tls") {
+		return
+	}
+	t := s.at("tls").section("ca", "cert", "key")
+	t.text("ca", &u.CA)
+	t.text("cert", &u.Cert)
+	t.text("key", &u.Key)
+	for here, other := range map[string]string{"cert": "key", "key": "cert"} {
+		if t.has(here) && !t.has(other) {
+			t.at(other).errorf("name a PEM file", "a certificate and its key go together; %s is missing", other)
 		}
+	}
+	if u.URL != nil && u.URL.Scheme != "https" {
+		s.at("tls").errorf("", "it has no effect: the upstream does not use https")
 	}
 }
 
@@ -249,81 +228,11 @@ func (c *Config) decodeStore(root section) {
 	if !root.has("token_store") {
 		return
 	}
-	s := root.at("token_store").section("dir", "must_exist", "min_free")
+	s := root.at("token_store").section("dir", "must_exist", "min_free", "max_resources")
 	s.text("dir", &c.TokenStore.Dir)
 	s.flag("must_exist", &c.TokenStore.MustExist)
 	s.size("min_free", &c.TokenStore.MinFree)
-}
-
-func (c *Config) decodeAdmin(root section) {
-	if !root.has("admin") {
-		return
-	}
-	s := root.at("admin").section("listen", "token_file")
-	if v, ok := s.keys["listen"]; ok {
-		if t, ok := v.text(); ok {
-			c.Admin.setListen(v, t)
-		}
-	}
-	s.text("token_file", &c.Admin.TokenFile)
-	if c.Admin.Listen == "" && s.has("token_file") {
-		s.at("token_file").errorf("", "it has no effect: admin.listen is off")
-	}
-}
-
-func (a *Admin) setListen(v value, t string) {
-	if t == "off" || t == "" {
-		a.Listen = ""
-		return
-	}
-	a.Listen = t
-	checkAddress(v, t)
-}
-
-// maxLeases bounds leases.max: what is known of a lease is in memory.
-const maxLeases = 1_000_000
-
-func (c *Config) decodeLeases(root section) {
-	if !root.has("leases") {
-		return
-	}
-	s := root.at("leases").section("listen", "max")
-	switch v, ok := s.keys["listen"]; {
-	case ok:
-		if t, ok := v.text(); ok {
-			c.Leases.setListen(v, t)
-		}
-	default:
-		s.at("listen").errorf("write listen: "+DefaultLeasesListen, "the section names no listener, so there would be no leases")
-	}
-	v, ok := s.keys["max"]
-	if !ok {
-		return
-	}
-	n, ok := v.integer()
-	switch {
-	case !ok:
-	case n == 0 || n > maxLeases:
-		v.errorf("", "%d is out of range: 1 to %d leases", n, maxLeases)
-	default:
-		c.Leases.Max = n
-	}
-	if c.Leases.Listen == "" && s.has("listen") {
-		v.errorf("", "it has no effect: leases.listen is off")
-	}
-}
-
-func (l *Leases) setListen(v value, t string) {
-	if t == "off" || t == "" {
-		l.Listen = ""
-		return
-	}
-	l.Listen = t
-	checkAddress(v, t)
-	if host, _, err := net.SplitHostPort(t); err == nil && host != "localhost" && !net.ParseIP(host).IsLoopback() {
-		v.warnf("bind it to 127.0.0.1, or let only writers reach it",
-			"leases are handed out without asking who asks: whoever reaches %s can take one and fence the others out", clip(t))
-	}
+	s.count("max_resources", &c.TokenStore.MaxResources, 0, mostResources)
 }
 
 func (c *Config) decodeSpoolAndLog(root section) {
@@ -370,10 +279,10 @@ func (c *Config) apply(flags value, over Overrides) {
 		c.TokenStore.MustExist = *over.MustExist
 	}
 	if over.AdminListen != "" {
-		c.Admin.setListen(at("admin.listen"), over.AdminListen)
+		c.Admin.Listen.set(at("admin.listen"), over.AdminListen)
 	}
 	if over.LeasesListen != "" {
-		c.Leases.setListen(at("leases.listen"), over.LeasesListen)
+		c.Leases.Listen.set(at("leases.listen"), over.LeasesListen)
 	}
 	if over.AdminTokenFile != "" {
 		c.Admin.TokenFile = over.AdminTokenFile

@@ -17,16 +17,37 @@ func checkAddress(v value, address string) {
 	}
 }
 
+// reverse is the address of the listener before the upstream, if there is one.
+func (c *Config) reverse() string {
+	if c.Upstream.URL == nil {
+		return ""
+	}
+	return c.Listen.Address
+}
+
 // crossCheck finds what only shows when the sections are seen together.
 func (c *Config) crossCheck(root section) {
-	busy := func(a, b string) bool { return a == b && a != "" && !strings.HasSuffix(a, ":0") }
-	if busy(c.Listen.Address, c.Admin.Listen) {
-		root.at("admin").errorf("give it another port", "the admin listener has the address of the proxy itself, %s", c.Admin.Listen)
+	c.checkMaxBody(root)
+	if c.Policies != nil {
+		c.checkAllow(root)
 	}
-	for other, address := range map[string]string{"proxy itself": c.Listen.Address, "admin listener": c.Admin.Listen} {
-		if busy(c.Leases.Listen, address) {
+	c.warnExposed(root)
+	busy := func(a, b string) bool { return a == b && a != "" && !strings.HasSuffix(a, ":0") }
+	if busy(c.Listen.Address, c.Admin.Listen.Address) {
+		root.at("admin").errorf("give it another port", "the admin listener has the address of the proxy itself, %s", c.Admin.Listen.Address)
+	}
+	for other, address := range map[string]string{"proxy itself": c.Listen.Address, "admin listener": c.Admin.Listen.Address} {
+		if busy(c.Leases.Listen.Address, address) {
 			root.at("leases").errorf("give it another port", "the listener for leases has the address of the %s, %s", other, address)
 		}
+	}
+	for other, address := range map[string]string{"proxy itself": c.reverse(), "admin listener": c.Admin.Listen.Address, "listener for leases": c.Leases.Listen.Address} {
+		if busy(c.Forward.Listen.Address, address) {
+			root.at("forward").errorf("give it another port", "the listener of forward mode has the address of the %s, %s", other, address)
+		}
+	}
+	if c.Upstream.URL == nil && root.has("forward") && root.has("listen") {
+		root.at("listen").errorf("name an upstream, or leave it out", "it has no effect: without an upstream there is the listener of forward.listen alone")
 	}
 	if c.Upstream.URL != nil && c.Upstream.Socket == "" && busy(c.Listen.Address, c.Upstream.URL.Host) {
 		root.at("upstream").errorf("", "the upstream is the proxy itself, %s", c.Listen.Address)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/fenceproxy/fenceproxy/policies"
 )
@@ -54,18 +55,33 @@ func TestLoadReadsEveryKey(t *testing.T) {
 		t.Errorf("upstream %s; want %s", got, want)
 	}
 	c.Upstream.URL = nil
+	if got := c.Forward.Stores[0].Upstream.URL.String(); got != "https://s3.example.test" {
+		t.Errorf("the store of forward mode is at %s; want https://s3.example.test", got)
+	}
+	if diff := cmp.Diff([]string{"s3.example.test:443", "*.s3.example.test:443"}, c.Forward.Stores[0].Names()); diff != "" {
+		t.Errorf("its names (-want +got):\n%s", diff)
+	}
+	c.Forward.Stores[0].Upstream.URL = nil
 	got := *c
 	got.Policies = nil
 	want := policies.Config{
-		Listen:     policies.Listener{Address: "127.0.0.1:8443", TLS: &policies.ListenerTLS{Cert: "tls/server.pem", Key: "tls/server.key", ClientCA: "tls/clients.pem"}},
-		Upstream:   policies.Upstream{CA: "tls/store-ca.pem", Timeout: 90 * time.Second, PreserveHost: true},
-		TokenStore: policies.TokenStore{Dir: "/srv/fenceproxy", MustExist: true, MinFree: 1 << 30},
-		Admin:      policies.Admin{Listen: "127.0.0.1:9443", TokenFile: "/etc/fenceproxy/admin-token"},
-		Leases:     policies.Leases{Listen: "127.0.0.1:9444", Max: 500},
+		Listen:   policies.Listener{Address: "127.0.0.1:8443", TLS: &policies.ListenerTLS{Cert: "tls/server.pem", Key: "tls/server.key", ClientCA: "tls/clients.pem", Request: true}},
+		Upstream: policies.Upstream{CA: "tls/store-ca.pem", Cert: "tls/proxy.pem", Key: "tls/proxy.key", Timeout: 90 * time.Second, PreserveHost: true, Authority: "store.example.test:9000"},
+		Forward: policies.ForwardMode{
+			Listen: policies.Listener{Address: "127.0.0.1:3128"}, CA: policies.CertFiles{Cert: "tls/ca.pem", Key: "tls/ca.key"}, Tunnel: true,
+			Stores: []policies.Store{{Authority: "store.example.test:9000", Upstream: policies.Upstream{CA: "tls/store-ca.pem", Dial: "10.0.0.7:443", Timeout: 2 * time.Minute, PreserveHost: true}}},
+		},
+		TokenStore: policies.TokenStore{Dir: "/srv/fenceproxy", MustExist: true, MinFree: 1 << 30, MaxResources: 1000000},
+		Admin:      policies.Admin{Listen: policies.Listener{Address: "127.0.0.1:9443"}, TokenFile: "/etc/fenceproxy/admin-token"},
+		Leases:     policies.Leases{Listen: policies.Listener{Address: "127.0.0.1:9444"}, Max: 500},
 		Spool:      policies.Spool{Memory: 512 << 10, Dir: "/var/spool/fenceproxy", Max: 20 << 30},
-		Log:        policies.Log{Level: "debug", Format: "json"},
+		Limits: policies.Limits{
+			MaxHeader: 32 << 10, HeaderTimeout: 5 * time.Second, BodyTimeout: 30 * time.Second, MinUploadRate: 1 << 10, ConnectionsPerClient: 200,
+			Connections: 5000, WaitersPerResource: 100, Waiters: 2000, NewResourcesPerClient: 50,
+		},
+		Log: policies.Log{Level: "debug", Format: "json"},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(policies.Config{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(policies.Config{}), cmpopts.IgnoreUnexported(policies.Store{})); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
 	rides, orders, files := c.Policies.Policies()[0], c.Policies.Policies()[1], c.Policies.Policies()[3]
@@ -75,7 +91,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	if orders.Limits.Max != 1000000 || orders.StaleStatus != 409 || orders.Compare != policies.Greater || orders.Mode != policies.Observe || !orders.ReadsBody() {
 		t.Errorf("orders %+v; want the defaults' max and its own settings", orders)
 	}
-	if !files.Stream || !files.Serial || files.Settle != 250*time.Millisecond || !files.Reverts(403) || files.Reverts(500) {
+	if !files.Stream || !files.Serial || files.MaxBody != 2<<30 || files.Settle != 250*time.Millisecond || !files.Reverts(403) || files.Reverts(500) {
 		t.Errorf("files %+v", files)
 	}
 	wantPlaces := []string{"header X-Lock-Revision", "header User-Agent (fence-([0-9]+))", "query parameter fence", "Basic-auth user"}
@@ -96,7 +112,7 @@ func TestLoadWithoutAFileFencesEachPath(t *testing.T) {
 	if u == nil || u.Name != "(unmatched)" || u.MissingToken != policies.MissingReject || u.DrainTimeout != 30*time.Second || u.InDoubtHold != 10*time.Second || u.StaleStatus != 412 {
 		t.Fatalf("built-in policy %+v", u)
 	}
-	if c.Listen.Address != "127.0.0.1:8080" || c.Admin.Listen != "127.0.0.1:8081" || c.Upstream.Timeout != time.Minute || !c.Upstream.PreserveHost ||
+	if c.Listen.Address != "127.0.0.1:8080" || c.Admin.Listen.Address != "127.0.0.1:8081" || c.Upstream.Timeout != time.Minute || !c.Upstream.PreserveHost ||
 		c.TokenStore.MinFree != 256<<20 || c.Spool.Memory != 1<<20 || c.Spool.Max != 5<<30 {
 		t.Errorf("defaults %+v", c)
 	}
@@ -120,7 +136,7 @@ func TestOverridesWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Listen.Address != ":2" || c.Upstream.Socket != "/run/store.sock" || c.Upstream.URL.String() != "http://localhost" || c.Upstream.Timeout != long ||
-		c.TokenStore.Dir != "/b" || !c.TokenStore.MustExist || c.Admin.Listen != "" || c.Policies.Unmatched() == nil || c.Log.Level != "warn" || c.Log.Format != "json" {
+		c.TokenStore.Dir != "/b" || !c.TokenStore.MustExist || c.Admin.Listen.Address != "" || c.Policies.Unmatched() == nil || c.Log.Level != "warn" || c.Log.Format != "json" {
 		t.Errorf("config %+v", c)
 	}
 	ps := problems(t, head, policies.Overrides{Listen: "nope", UpstreamURL: "ftp://x", AdminListen: "9", UnmatchedWrites: "deny", LogLevel: "loud"})
@@ -400,13 +416,13 @@ func TestLeasesAreOffUnlessTheyAreListenedFor(t *testing.T) {
 		says             string // a problem or a warning
 	}{
 		{"nothing", "", "", policies.Leases{Max: 10000}, ""},
-		{"on", "leases: {listen: '127.0.0.1:8082'}", "", policies.Leases{Listen: "127.0.0.1:8082", Max: 10000}, ""},
-		{"on, another loopback", "leases: {listen: '[::1]:8082', max: 7}", "", policies.Leases{Listen: "[::1]:8082", Max: 7}, ""},
-		{"by flag", "", "localhost:8082", policies.Leases{Listen: "localhost:8082", Max: 10000}, ""},
+		{"on", "leases: {listen: '127.0.0.1:8082'}", "", policies.Leases{Listen: policies.Listener{Address: "127.0.0.1:8082"}, Max: 10000}, ""},
+		{"on, another loopback", "leases: {listen: '[::1]:8082', max: 7}", "", policies.Leases{Listen: policies.Listener{Address: "[::1]:8082"}, Max: 7}, ""},
+		{"by flag", "", "localhost:8082", policies.Leases{Listen: policies.Listener{Address: "localhost:8082"}, Max: 10000}, ""},
 		{"flag wins", "leases: {listen: '127.0.0.1:8082'}", "off", policies.Leases{Max: 10000}, ""},
 		{"off", "leases: {listen: off}", "", policies.Leases{Max: 10000}, ""},
-		{"public", "leases: {listen: ':8082'}", "", policies.Leases{Listen: ":8082", Max: 10000}, "leases.listen: leases are handed out without asking who asks"},
-		{"public by flag", "", "192.0.2.1:8082", policies.Leases{Listen: "192.0.2.1:8082", Max: 10000}, "leases.listen: leases are handed out without asking who asks"},
+		{"public", "leases: {listen: ':8082'}", "", policies.Leases{Listen: policies.Listener{Address: ":8082"}, Max: 10000}, "leases.listen: leases are handed out without asking who asks"},
+		{"public by flag", "", "192.0.2.1:8082", policies.Leases{Listen: policies.Listener{Address: "192.0.2.1:8082"}, Max: 10000}, "leases.listen: leases are handed out without asking who asks"},
 		{"no listener", "leases: {max: 7}", "", policies.Leases{}, "leases.listen: the section names no listener"},
 		{"no effect", "leases: {listen: off, max: 7}", "", policies.Leases{}, "leases.max: it has no effect: leases.listen is off"},
 		{"none", "leases: {listen: '127.0.0.1:1', max: 0}", "", policies.Leases{}, "leases.max: 0 is out of range: 1 to 1000000 leases"},
@@ -416,7 +432,7 @@ func TestLeasesAreOffUnlessTheyAreListenedFor(t *testing.T) {
 		{"unknown key", "leases: {listn: '127.0.0.1:1'}", "", policies.Leases{}, "did you mean listen?"},
 		{"that of the proxy", "leases: {listen: '127.0.0.1:8080'}", "", policies.Leases{}, "leases: the listener for leases has the address of the proxy itself, 127.0.0.1:8080"},
 		{"that of operators", "", "127.0.0.1:8081", policies.Leases{}, "the listener for leases has the address of the admin listener, 127.0.0.1:8081"},
-		{"free ports", "listen: 127.0.0.1:0", "127.0.0.1:0", policies.Leases{Listen: "127.0.0.1:0", Max: 10000}, ""},
+		{"free ports", "listen: 127.0.0.1:0", "127.0.0.1:0", policies.Leases{Listen: policies.Listener{Address: "127.0.0.1:0"}, Max: 10000}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := policies.Load("f.yaml", []byte(head+"unmatched_writes: fence\n"+tt.text), policies.Overrides{LeasesListen: tt.flag})

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/policies/dialect"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -14,9 +15,12 @@ import (
 type Request struct {
 	Method     string
 	Target     string // origin-form: path and query exactly as on the request line
+	Authority  string // begins the keys of the store that it is for: see [Store] and [Upstream]; may be empty
 	Host       string
 	Header     http.Header // with canonical keys, as net/http gives it; never the trailers
 	RemoteAddr string      // for the caller's records; no policy looks at it
+	Client     []string    // the names in the client's certificate, if that was verified
+	Time       time.Time   // when it came, for tokens that expire; zero: now
 }
 
 // Action is what becomes of a request before any token is compared.
@@ -37,8 +41,10 @@ type Decision struct {
 	Err         error   // of a Reject: one of the typed errors of this package
 	Policy      *Policy // nil if none matched
 	Token       fencing.Token
-	TokenText   string // as the client wrote it
+	TokenText   string // as the client wrote it; the one that a signed token holds
 	TokenSource string // "header Fencing-Token"
+	// Signature is what a signed token says; nil where tokens are bare, or it is not signed by a key of the policy.
+	Signature *Signature
 	// NeedsBody says that resources are named in the body: take the body in and call ResolveBody.
 	NeedsBody bool
 	Resources []fencing.Resource // sorted, without doubles; empty while NeedsBody; of a Reject, for information
@@ -266,10 +272,13 @@ func (p *Policy) plainly(e *evaluation, path canonicalPath) Decision {
 	}
 	d := Decision{Policy: p, Forward: p.strip(e)}
 	c, found, err := p.claim(e)
+	if no := p.forbids(e.r); no != nil {
+		err = no // whoever may not write learns nothing about a token
+	}
 	switch {
 	case err != nil:
 	case found:
-		d.Token, d.TokenText, d.TokenSource = c.token, c.text, c.place
+		d.Token, d.TokenText, d.TokenSource, d.Signature = c.token, c.text, c.place, c.signature
 	case p.MissingToken == MissingAllow:
 		d.Unfenced = "no token (missing_token: allow)"
 		return d
@@ -279,6 +288,9 @@ func (p *Policy) plainly(e *evaluation, path canonicalPath) Decision {
 	bad := p.resources(e, path, &d)
 	if err == nil {
 		err = bad
+	}
+	if err == nil {
+		err = d.covered()
 	}
 	if err == nil {
 		d.Action, d.Releases = Fence, p.releases(e.method, path)

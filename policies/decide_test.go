@@ -504,7 +504,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{request("PUT /a"), "policy p needs a fencing token and the request carries none: send the token that came with the lease as header Fencing-Token or header X-Fencing-Token"},
-		{request("PUT /a", "Fencing-Token: -1"), `the fencing token in header Fencing-Token cannot be used: "-1" is not a token of the decimal format: it carries a sign; tokens are unsigned; send exactly one token, as policy p expects it`},
+		{request("PUT /a", "Fencing-Token: -1"), `the fencing token in header Fencing-Token cannot be used: "-1" is not a token of the decimal format: it carries a sign; tokens are unsigned, and a negative one comes from a counter that overflowed or was never set; send exactly one token, as policy p expects it`},
 		{request("PUT /a", token34), "policy p cannot name the resource: {query.id} is missing: send the query parameter id"},
 		{request("PUT //a", token34), "the request is ambiguous: the path holds an empty segment (//); send the plain spelling, or tell policy p how the store reads it (identity)"},
 		{request("PUT //b", token34), "the request is ambiguous: the path holds an empty segment (//); send the plain spelling"},

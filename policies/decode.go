@@ -25,6 +25,7 @@ const (
 // loader collects the problems of one file.
 type loader struct {
 	file     string
+	readKey  KeyReader // nil: key files are not read
 	problems []Problem
 	warnings []Problem
 	nodes    int

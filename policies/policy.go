@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/policies/dialect"
+	"github.com/fenceproxy/fenceproxy/policies/signed"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
@@ -50,22 +51,27 @@ type Policy struct {
 	DrainTimeout time.Duration
 	InDoubtHold  time.Duration
 	Settle       time.Duration
-	Serial       bool  // same_token: serial
-	Stream       bool  // request_body: stream
-	RevertOn     []int // statuses with which the store turns the caller away
+	Serial       bool   // same_token: serial
+	Stream       bool   // request_body: stream
+	RevertOn     []int  // statuses with which the store turns the caller away
+	RevertUnsent bool   // a token of which nothing reached the store does not count either
+	MaxJump      uint64 // how far a token may be above the mark of its resource; 0: any distance
 	StaleStatus  int
 	RevealMark   bool
 	Dialect      dialect.Name // in which the store speaks, and answers are given
 	MaxBatch     int          // resources that one write may name
+	MaxBody      int64        // bytes that a body may have; 0: any number
 
-	subtree     bool     // collections: subtree
-	abortFree   bool     // abort: allow
-	uploadToken bool     // upload_token: create
-	signedToken bool     // require_signed_token
-	honours     bool     // method_override: honour
-	release     *release // hold.release
-	judge       string   // policies with equal texts judge a token alike
-	tree        bool     // the keys are a hierarchy: see hierarchical
+	subtree     bool             // collections: subtree
+	abortFree   bool             // abort: allow
+	uploadToken bool             // upload_token: create
+	signedToken bool             // require_signed_token
+	verifier    *signed.Verifier // token.signed; nil: tokens are bare
+	allow       []string         // who may write, as [ClientName] has it; nil: everybody
+	honours     bool             // method_override: honour
+	release     *release         // hold.release
+	judge       string           // policies with equal texts judge a token alike
+	tree        bool             // the keys are a hierarchy: see hierarchical
 
 	conditions
 	pattern   *pattern
@@ -166,6 +172,8 @@ type Set struct {
 	honours     bool // some policy honours method overrides
 	strips      bool // some policy takes the token out of requests, so reads have to be looked at
 	spoken      map[dialect.Name]bool
+	authority   string       // of the store behind the upstream
+	forward     *ForwardMode // its stores
 }
 
 // Policies returns the policies of the file, in its order.
@@ -221,6 +229,9 @@ func (s *Set) Fingerprints() map[string]string {
 	out := make(map[string]string, len(s.all))
 	for _, p := range s.all {
 		out[p.Name] = p.KeyFingerprint()
+		if s.authority != "" {
+			out[p.Name] += "; authority " + s.authority
+		}
 	}
 	return out
 }
@@ -253,6 +264,15 @@ func (s *Set) Describe() []Row {
 		}
 		if p.Epoch != 0 {
 			row.Token += fmt.Sprintf(", epoch %d", p.Epoch)
+		}
+		if p.MaxJump != 0 {
+			row.Token += fmt.Sprintf(", at most %d above the mark", p.MaxJump)
+		}
+		if p.verifier != nil {
+			row.Token += ", signed " + string(p.verifier.Algorithm())
+		}
+		if p.allow != nil {
+			row.Token += ", of " + strings.Join(p.allow, " ")
 		}
 		if p.MissingToken == MissingAllow {
 			row.Token += ", optional"

@@ -50,7 +50,8 @@ func (s *Set) Keys(q Sample) []string {
 	if d.Action == Reject {
 		_, missing := errors.AsType[*MissingTokenError](d.Err)
 		_, bad := errors.AsType[*TokenError](d.Err)
-		if !missing && !bad { // for want of a token it still names its resource
+		_, unsigned := errors.AsType[*UnauthorizedError](d.Err)
+		if !missing && !bad && !unsigned { // for want of a token it still names its resource
 			return nil
 		}
 	}

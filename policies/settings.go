@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/policies/dialect"
+	"github.com/fenceproxy/fenceproxy/policies/signed"
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
@@ -31,6 +32,7 @@ type settings struct {
 	serial      bool
 	stream      bool
 	revertOn    []int
+	evidence    evidence
 	staleStatus int // 0: that of the dialect
 	revealMark  bool
 	dialect     dialect.Name
@@ -39,8 +41,12 @@ type settings struct {
 	abortFree   bool
 	uploadToken bool
 	signedToken bool
+	verifier    *signed.Verifier // token.signed; nil: tokens are bare
+	signedKeys  string           // its algorithm and files
 	honours     bool
 	maxBatch    int
+	maxBody     int64
+	allow       []string // nil: everybody
 }
 
 func defaultSettings() settings {
@@ -55,8 +61,8 @@ func defaultSettings() settings {
 
 var settingKeys = []string{
 	"mode", "missing_token", "compare", "token", "epoch", "hold", "drain_timeout", "in_doubt_hold", "settle", "same_token", "request_body",
-	"revert_on", "stale_status", "reveal_mark", "dialect", "identity", "collections", "abort", "upload_token", "require_signed_token",
-	"method_override", "max_batch",
+	"revert_on", "revert_unsent", "stale_status", "reveal_mark", "dialect", "identity", "collections", "abort", "upload_token", "require_signed_token",
+	"method_override", "max_batch", "max_body", "allow",
 }
 
 func (o *settings) decode(s section) {
@@ -86,7 +92,10 @@ func (o *settings) decode(s section) {
 	enum(s, "request_body", &o.stream, nil, choice[bool]{"spool", false}, choice[bool]{"stream", true})
 	s.flag("reveal_mark", &o.revealMark)
 	o.decodeDialect(s)
+	o.decodeMaxBody(s)
+	o.decodeAllow(s)
 	o.decodeStatuses(s)
+	o.decodeRevertUnsent(s)
 	o.decodeToken(s)
 	o.decodeHold(s)
 	o.decodeIdentity(s)
@@ -137,7 +146,7 @@ func (o *settings) decodeToken(s section) {
 	if !s.has("token") {
 		return
 	}
-	t := s.at("token").section("header", "pattern", "query", "basic_user", "strip", "from", "format", "max", "allow_zero")
+	t := s.at("token").section("header", "pattern", "query", "basic_user", "strip", "from", "format", "max", "max_jump", "allow_zero", "signed")
 	switch places := decodePlaces(t); {
 	case t.has("from"):
 		places = nil
@@ -165,6 +174,8 @@ func (o *settings) decodeToken(s section) {
 		o.limits = o.format.DefaultLimits()
 	}
 	o.decodeLimits(t)
+	o.decodeMaxJump(t)
+	o.decodeSigned(t)
 	if o.dialect == dialect.S3 && slices.ContainsFunc(o.places, func(p place) bool { return p.strip }) {
 		t.errorf("leave strip out", "strip does not go with dialect: s3, where the signature covers query and headers")
 	}
@@ -324,10 +335,12 @@ func (o *settings) fill(p *Policy, ids intern) {
 	p.Mode, p.MissingToken, p.Compare = o.mode, o.missing, o.compare
 	p.places, p.Format, p.Limits, p.Epoch = o.places, o.format, o.limits, o.epoch
 	p.Hold = o.hold
+	o.fillEvidence(p)
 	p.DrainTimeout, p.InDoubtHold, p.Settle = o.drain, o.inDoubt, o.settle
 	p.Serial, p.Stream = o.serial, o.stream
 	p.RevertOn, p.StaleStatus, p.RevealMark = o.revertOn, o.staleStatus, o.revealMark
-	p.Dialect, p.MaxBatch = o.dialect, o.maxBatch
+	p.Dialect, p.MaxBatch, p.MaxBody = o.dialect, o.maxBatch, o.maxBody
+	p.verifier, p.allow = o.verifier, o.allow
 	p.subtree, p.abortFree, p.uploadToken, p.signedToken, p.honours = o.subtree, o.abortFree, o.uploadToken, o.signedToken, o.honours
 	if p.StaleStatus == 0 {
 		p.StaleStatus = 412
@@ -336,6 +349,6 @@ func (o *settings) fill(p *Policy, ids intern) {
 		}
 	}
 	p.judge = fmt.Sprint(p.TokenPlaces(), p.Format, p.Limits, p.Epoch, p.Mode, p.Compare, p.Hold, p.MissingToken, p.Serial, p.DrainTimeout, p.InDoubtHold,
-		p.Settle, p.RevertOn, p.Dialect, p.subtree, p.signedToken)
+		p.Settle, p.RevertOn, p.Dialect, p.subtree, p.signedToken, o.signedKeys, p.MaxJump, p.RevertUnsent)
 	p.identity = ids.of(o.identity)
 }

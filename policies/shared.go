@@ -13,6 +13,9 @@ func checkShared(places []section, set *Set) {
 				places[j].at("compare").errorf("set compare: hold in both or in none", "policies[%d] names the same resource with compare: %s, and this one with %s: holders and numbers cannot share a mark",
 					i, early.Compare, late.Compare)
 			}
+			if a, b := late.verifier == nil, early.verifier == nil; a != b {
+				places[j].at("token").warnf("set token.signed in both", "policies[%d] names the same resource, and one of the two takes tokens that nobody signed: they raise the mark for both", i)
+			}
 			if a, b := late.tree && late.Dialect.Hierarchical(), early.tree && early.Dialect.Hierarchical(); a != b {
 				places[j].at("dialect").errorf("give both the same", "policies[%d] names the same resource in another dialect: its writes would not be known to lie in the collections of this one, or the other way round", i)
 			}

@@ -186,7 +186,7 @@ func (w *writing) decide(effect *dialect.Effect) Decision {
 	fail := func(err error) Decision {
 		out := Decision{
 			Action: Reject, Err: err, Policy: p, Observed: p.Mode == Observe, Forward: d.Forward,
-			Token: d.Token, TokenText: d.TokenText, TokenSource: d.TokenSource,
+			Token: d.Token, TokenText: d.TokenText, TokenSource: d.TokenSource, Signature: d.Signature,
 		}
 		named := Decision{Policy: p}
 		if w.resources(effect, &named) == nil { // for the answer: which resource the request speaks of
@@ -194,6 +194,9 @@ func (w *writing) decide(effect *dialect.Effect) Decision {
 			out.jsonPatch, out.encoded = named.jsonPatch, named.encoded
 		}
 		return out
+	}
+	if err := w.forbidden(); err != nil {
+		return fail(err)
 	}
 	if effect.Upload != nil {
 		if effect.Upload.Aborts && p.abortFree {
@@ -217,13 +220,28 @@ func (w *writing) decide(effect *dialect.Effect) Decision {
 	default:
 		return fail(p.missing())
 	}
-	d.Token, d.TokenText, d.TokenSource = c.token, c.text, c.place
+	d.Token, d.TokenText, d.TokenSource, d.Signature = c.token, c.text, c.place, c.signature
 	if err := w.resources(effect, &d); err != nil {
+		return fail(err)
+	}
+	if err := d.covered(); err != nil {
 		return fail(err)
 	}
 	d.Action = Fence
 	d.Releases = p == w.own && p.releases(e.method, w.path)
 	return d
+}
+
+// forbidden returns an error if the client may not write one of the objects.
+func (w *writing) forbidden() error {
+	for i := range w.objects {
+		if p := w.objects[i].policy; p != nil && p.Mode != Off {
+			if err := p.forbids(w.e.r); err != nil {
+				return err
+			}
+		}
+	}
+	return w.lead.forbids(w.e.r)
 }
 
 func (p *Policy) missing() error { return &MissingTokenError{Policy: p.Name, Places: p.TokenPlaces()} }
@@ -238,7 +256,7 @@ func (d *Decision) BindToken(t fencing.Token, ok bool) error {
 	}
 	d.Upload.NeedsToken = false
 	d.Token, d.TokenText, d.TokenSource = t, d.Policy.Format.Print(t), "the upload's creation"
-	return nil
+	return d.boundCovered()
 }
 
 // resources fills what the write touches into d.
@@ -309,6 +327,9 @@ func (s *Set) named(lead *Policy, e *evaluation, read func([]byte) ([]dialect.Ta
 			}
 			if bad := w.agree(o.policy); bad != nil {
 				return nil, bad.Err
+			}
+			if err := o.policy.forbids(e.r); err != nil {
+				return nil, err
 			}
 			if err := o.policy.resources(e, o.path, &d); err != nil {
 				return nil, err

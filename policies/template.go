@@ -142,7 +142,7 @@ func (p *Policy) resources(e *evaluation, path canonicalPath, d *Decision) error
 		if t.body {
 			d.NeedsBody = true
 		}
-		key := buf[:0]
+		key := appendAuthority(buf[:0], e.r.Authority)
 		var wait pending
 		for j := range t.parts {
 			if t.parts[j].kind == partBody {
@@ -166,6 +166,14 @@ func (p *Policy) resources(e *evaluation, path canonicalPath, d *Decision) error
 		d.Resources = append(d.Resources, r)
 	}
 	return nil
+}
+
+// appendAuthority begins a key with the store that it is in.
+func appendAuthority(key []byte, authority string) []byte {
+	if authority == "" {
+		return key
+	}
+	return append(append(key, authority...), '/')
 }
 
 func sorted(rs []fencing.Resource) []fencing.Resource {

@@ -49,9 +49,12 @@ func newPlace(kind placeKind, name string, pattern *regexp.Regexp) place {
 // claimed is what the places hold between them.
 type claimed struct {
 	token  fencing.Token
-	text   string
+	text   string // of a signed token the one in it
 	place  string
 	source *place
+
+	raw       string // as it stands in the request
+	signature *Signature
 }
 
 // claim reads the token. Every place is looked at: the first one that holds a token gives it, and any other token in the request
@@ -59,14 +62,25 @@ type claimed struct {
 func (p *Policy) claim(e *evaluation) (c claimed, found bool, err error) {
 	for i := range p.places {
 		pl := &p.places[i]
-		take := func(text string) error {
+		take := func(raw string) error {
+			text := raw
+			var s *Signature
+			var err error
+			if p.verifier != nil {
+				if found && raw == c.raw { // it was checked
+					return nil
+				}
+				if text, s, err = p.unsign(e, pl, raw); err != nil {
+					return err
+				}
+			}
 			t, err := p.parse(pl, text)
 			switch {
 			case err != nil:
 				return err
 			case !found:
-				c, found = claimed{token: t, text: text, place: pl.label, source: pl}, true
-			case t != c.token || p.Format == fencing.Opaque && text != c.text:
+				c, found = claimed{token: t, text: text, place: pl.label, source: pl, raw: raw, signature: s}, true
+			case t != c.token || p.Format == fencing.Opaque && text != c.text || s != nil: // two that are signed may be for different resources
 				reason := "it differs from the one in " + c.place
 				if c.place == pl.label {
 					reason = "two different tokens are given"

@@ -95,7 +95,7 @@ func (s *Set) beneath(p *Policy, path canonicalPath, depth int, slash bool, touc
 	case slash && !p.subtree:
 		return "collections: reject is set; change the members one by one, or set collections: subtree"
 	}
-	if _, ok := p.collection(top); !ok {
+	if _, ok := p.collection("", top); !ok {
 		return "it is the root of all that the policy covers"
 	}
 	return ""
@@ -122,8 +122,8 @@ const treeMark = "?tree"
 // IsTree reports whether r carries the mark of a whole collection: see [Tree].
 func IsTree(r fencing.Resource) bool { return strings.HasSuffix(string(r), treeMark) }
 
-// collection returns the tree of the collection with these segments; ok is false for the root of everything.
-func (p *Policy) collection(segments []string) (t Tree, ok bool) {
+// collection returns the tree of the collection with these segments in the store; ok is false for the root of everything.
+func (p *Policy) collection(authority string, segments []string) (t Tree, ok bool) {
 	key := ""
 	for i := range p.templates[0].parts {
 		b, err := p.appendPart([]byte(key), &p.templates[0].parts[i], &evaluation{r: &Request{}}, canonicalPath{segments: segments})
@@ -136,6 +136,9 @@ func (p *Policy) collection(segments []string) (t Tree, ok bool) {
 	switch {
 	case len(segments) == 0 || key == "":
 		return t, false
+	}
+	key = string(appendAuthority(nil, authority)) + key
+	switch {
 	case rest:
 		return Tree{Key: fencing.Resource(key + treeMark), Prefix: fencing.Resource(key + "/")}, true
 	case key[len(key)-1] != '/': // the rest is glued to a text that ends in no slash
@@ -145,20 +148,20 @@ func (p *Policy) collection(segments []string) (t Tree, ok bool) {
 }
 
 // ancestry adds the collections that the object lies in, and its own tree, to d.
-func (p *Policy) ancestry(_ *evaluation, o *touched, d *Decision) error {
+func (p *Policy) ancestry(e *evaluation, o *touched, d *Decision) error {
 	n := len(o.path.segments)
 	if n > maxDepth {
 		return &KeyError{Policy: p.Name, Reason: fmt.Sprintf("the path lies in more than %d collections", maxDepth)}
 	}
 	for k := max(1, len(p.pattern.segments)); k < n; k++ {
-		if t, ok := p.collection(o.path.segments[:k]); ok {
+		if t, ok := p.collection(e.r.Authority, o.path.segments[:k]); ok {
 			d.Under = append(d.Under, t.Key)
 		}
 	}
 	if !o.tree {
 		return nil
 	}
-	t, ok := p.collection(o.path.segments)
+	t, ok := p.collection(e.r.Authority, o.path.segments)
 	if !ok {
 		return &UnfenceableError{Policy: p.Name, Reason: "it is the root of all that the policy covers"}
 	}

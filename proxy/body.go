@@ -12,7 +12,8 @@ import (
 	"github.com/fenceproxy/fenceproxy/policies"
 )
 
-// clientStall is the longest that a client may be silent in the middle of its request's body, or take nothing of the answer to a write.
+// clientStall is the longest that a client may be silent in the middle of its request's body, or take nothing of its answer, unless
+// limits.body_timeout says something else.
 const clientStall = 60 * time.Second
 
 // errClientStalled is returned when a client sent no byte of its body for that long.
@@ -58,11 +59,11 @@ func (f fence) takeBody(req *http.Request, x *exchange, stream bool) (*body, err
 		return b, nil
 	}
 	if stream {
-		b.stream = &streamedBody{x: x, from: req.Body}
+		b.stream = &streamedBody{x: x, from: req.Body, intake: intake{x: x}}
 		return b, nil
 	}
 	var err error
-	b.spooled, err = f.p.spool.take(&clientReader{x: x, from: req.Body}, req.ContentLength)
+	b.spooled, err = f.p.spool.take(&clientReader{from: req.Body, intake: intake{x: x}}, req.ContentLength)
 	x.readDeadline(0)
 	return b, err
 }
@@ -96,17 +97,11 @@ func (b *body) release() {
 
 // clientReader reads a body from the client, which must not stall.
 type clientReader struct {
-	x    *exchange
-	from io.Reader
+	from   io.Reader
+	intake intake
 }
 
-func (r *clientReader) Read(p []byte) (int, error) {
-	if !r.x.body.ended.Load() { // after the end nothing is waited for
-		r.x.readDeadline(r.x.p.stall)
-	}
-	n, err := r.from.Read(p)
-	return n, clientError(err)
-}
+func (r *clientReader) Read(p []byte) (int, error) { return r.intake.read(r.from, p) }
 
 // bodyError is what broke a client's body.
 type bodyError struct{ err error }
@@ -132,6 +127,8 @@ type streamedBody struct {
 	call *call
 	from io.ReadCloser
 
+	intake intake // by the one goroutine that reads
+
 	mu sync.Mutex // guards err: the transport reads in a goroutine of its own
 	// +checklocks:mu
 	err error
@@ -139,9 +136,7 @@ type streamedBody struct {
 
 func (s *streamedBody) Read(p []byte) (int, error) {
 	s.call.pause()
-	s.x.readDeadline(s.x.p.stall)
-	n, err := s.from.Read(p)
-	err = clientError(err)
+	n, err := s.intake.read(s.from, p)
 	if err != nil {
 		s.x.readDeadline(0)
 		if !errors.Is(err, io.EOF) {

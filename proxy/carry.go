@@ -21,8 +21,8 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request) {
 			r.Header.Set("Authorization", *f.Authorization)
 		}
 	}
-	if !p.upstream.preserveHost {
-		r.Host = p.upstream.host
+	if !x.up.preserveHost {
+		r.Host = x.up.host
 	}
 	r.Close = false // that was said of the client's connection
 	if r.ContentLength == 0 {
@@ -33,6 +33,7 @@ func (p *Proxy) carry(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
+	resp = x.redirect(resp)
 	if err := passOn(w, resp); err != nil {
 		resp.Body.Close()
 		p.log.Debug("an answer was not passed on to its end", keyError, err)

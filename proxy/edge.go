@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,14 @@ import (
 // edge is where requests come in. It refuses what cannot be fenced whatever the policies say, has the policies decide, and hands the
 // rest to the dispatcher. It sees the headers before any hop-by-hop rule removes one of them: a client that names the token header in
 // Connection must not get rid of the token that way.
-func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, p: p, in: r, start: time.Now(), set: p.policies.Load()}
+func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) { p.serve(w, r, nil) }
+
+// serve is edge for requests of both modes; v is nil unless the request came in forward mode.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, v *via) {
+	x := &exchange{ResponseWriter: w, p: p, in: r, start: time.Now(), set: p.policies.Load(), via: v, up: p.upstream}
+	if v != nil {
+		x.up = v.up
+	}
 	x.body = newClientBody(r.Body)
 	defer func() {
 		broken := recover()
@@ -31,9 +38,10 @@ func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(broken)
 	}()
-	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
+	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) || r.Method == http.MethodConnect {
 		// net/http accepts Content-Length beside Transfer-Encoding and hides it, and it hides Transfer-Encoding in HTTP/1.0. Whoever
-		// sent them may mean another request to begin elsewhere (RFC 9112 section 6.1): nothing more is read from this connection.
+		// sent them may mean another request to begin elsewhere (RFC 9112 section 6.1): nothing more is read from this connection. Nor
+		// after a CONNECT that is refused, when the client may take what it sends for bytes of a tunnel.
 		x.closeConn = true
 	}
 	if err := x.refusal(); err != nil {
@@ -41,13 +49,13 @@ func (p *Proxy) edge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.decision = x.set.Decide(&policies.Request{
-		Method: r.Method, Target: x.target, Host: r.Host, Header: r.Header, RemoteAddr: r.RemoteAddr,
+		Method: r.Method, Target: x.target, Authority: x.authority(), Host: r.Host, Header: r.Header, RemoteAddr: r.RemoteAddr, Client: x.clientNames(),
 	})
 	x.bindUpload()
 	if f := x.decision.Forward; f != nil && f.Target != "" {
 		x.target = f.Target
 	}
-	if err := x.early(); err != nil {
+	if err := cmp.Or(x.early(), x.tooLong()); err != nil {
 		x.reject(err)
 		return
 	}
@@ -88,7 +96,9 @@ func (x *exchange) end(broken bool) {
 		x.readDeadline(-1)
 	}
 	if broken {
-		resetOnClose(x.in.Context())
+		resetOnClose(x.in)
+	} else {
+		x.boundRest()
 	}
 }
 
@@ -96,10 +106,14 @@ func (x *exchange) end(broken bool) {
 func (x *exchange) refusal() error {
 	r := x.in
 	switch {
+	case x.via != nil && x.via.err != nil:
+		return x.via.err
 	case r.Method == http.MethodConnect:
 		return &refusedError{http.StatusMethodNotAllowed, "CONNECT would open a tunnel past the fence"}
 	case r.Method == http.MethodTrace:
 		return &refusedError{http.StatusMethodNotAllowed, "TRACE is not forwarded"}
+	case r.ProtoMajor == 2 && malformedH2(r) != "":
+		return &refusedError{http.StatusBadRequest, malformedH2(r)}
 	case r.ProtoMajor == 1 && r.Header.Get("Upgrade") != "":
 		return &refusedError{http.StatusBadRequest, "an upgraded connection cannot be fenced; send the request without Upgrade, over plain HTTP/1.1"}
 	case dropsCondition(r.Header) != "":
@@ -108,19 +122,35 @@ func (x *exchange) refusal() error {
 		// net/http ignores Transfer-Encoding in HTTP/1.0 and would forward an empty body.
 		return &refusedError{http.StatusLengthRequired, "an HTTP/1.0 write needs a Content-Length"}
 	}
+	if err := x.findTarget(); err != nil {
+		return err
+	}
+	if !verbatim(x.target) {
+		return &policies.AmbiguousError{Reason: "the path begins with // and holds bytes that must be encoded in a URL"}
+	}
+	return nil
+}
+
+// findTarget sets x.target, in origin form, and takes the host out of the URL: goproxy would take an absolute one for forward mode.
+func (x *exchange) findTarget() (err error) {
+	r := x.in
 	x.target = r.RequestURI
-	if !strings.HasPrefix(x.target, "/") && (x.target != "*" || r.Method != http.MethodOptions) {
+	switch {
+	case x.via != nil:
+		if x.target, err = x.via.forwardTarget(r); err != nil {
+			return err
+		}
+	case !strings.HasPrefix(x.target, "/") && (x.target != "*" || r.Method != http.MethodOptions):
 		target, ok := ownTarget(r)
 		if !ok {
 			return &policies.AmbiguousError{Reason: "the request target names another host; this is not a forward proxy: send the path alone"}
 		}
 		x.target = target
+	}
+	if r.URL.Host != "" {
 		in := *r.URL
 		in.Scheme, in.Host, in.User = "", "", nil
 		x.in.URL = &in
-	}
-	if !verbatim(x.target) {
-		return &policies.AmbiguousError{Reason: "the path begins with // and holds bytes that must be encoded in a URL"}
 	}
 	return nil
 }
@@ -168,13 +198,5 @@ func ownTarget(r *http.Request) (string, bool) {
 	if !same || port != itoa(int(addr.Port())) {
 		return "", false
 	}
-	_, rest, _ := strings.Cut(r.RequestURI, "://")
-	i := strings.IndexAny(rest, "/?")
-	switch {
-	case i < 0:
-		return "/", true
-	case rest[i] == '?':
-		return "/" + rest[i:], true
-	}
-	return rest[i:], true
+	return originForm(r.RequestURI), true
 }

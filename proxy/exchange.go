@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -22,12 +21,15 @@ type exchange struct {
 	body     *clientBody   // the body of in
 	set      *policies.Set // the policies that were in force when the request came
 	decision policies.Decision
-	target   string // path and query as on the request line
+	via      *via      // how a request of forward mode came; nil: by the reverse listener
+	up       *upstream // the store that it is for
+	target   string    // path and query as on the request line
 	start    time.Time
 
 	claim     *hold.Claim // of a write under compare: hold that the gate is asked about or has admitted
 	closeConn bool        // send Connection: close with the final head
 	answer    *answer     // the upstream's answer once it is being passed on
+	writeBy   time.Time   // what writeDeadline has set; by the goroutine of the handler
 
 	mu sync.Mutex // guards final; held while an interim answer is written
 	// +checklocks:mu
@@ -42,14 +44,15 @@ func exchangeOf(ctx context.Context) *exchange {
 }
 
 // WriteHeader implements [http.ResponseWriter]. An answer that leaves before the client's body was read to its end closes the
-// connection: the server cannot know where the next request begins (RFC 9112 section 9.3).
+// connection: the server cannot know where the next request begins (RFC 9112 section 9.3). Over HTTP/2 it always knows, and Connection
+// would send the other streams away.
 func (x *exchange) WriteHeader(status int) {
 	if status < 200 && !x.in.ProtoAtLeast(1, 1) {
 		return // HTTP/1.0 knows no interim answers (RFC 9110 section 15.2)
 	}
 	if status >= 200 {
 		h := x.Header()
-		if x.closeConn || !x.body.ended.Load() {
+		if x.in.ProtoMajor == 1 && (x.closeConn || !x.body.ended.Load()) {
 			h.Set("Connection", "close")
 		}
 		if _, ok := h["Content-Type"]; !ok {
@@ -77,15 +80,17 @@ func (x *exchange) writeDeadline(d time.Duration) {
 	if d > 0 {
 		t = time.Now().Add(d)
 	}
+	x.writeBy = t
 	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(t)
 }
 
 // refuseBody prepares an answer to a client whose body was not read. A small body that is there already is thrown away, so that the
-// connection can be kept. A client that waits for 100 Continue must not be asked for the body (RFC 9110 section 10.1.1).
+// connection can be kept. A client that waits for 100 Continue must not be asked for the body (RFC 9110 section 10.1.1). Over HTTP/2 the
+// stream alone ends, and whether the client waits is not known: the server takes Expect away.
 func (x *exchange) refuseBody() {
 	const small, soon = 64 << 10, 20 * time.Millisecond
 	n := x.in.ContentLength
-	if x.body.ended.Load() || n < 0 || n > small || x.in.Header.Get("Expect") != "" {
+	if x.in.ProtoMajor != 1 || x.body.ended.Load() || n < 0 || n > small || x.in.Header.Get("Expect") != "" {
 		return
 	}
 	x.readDeadline(soon)
@@ -110,13 +115,4 @@ func (x *exchange) ownCase() string {
 		return "X-Amz-Meta-"
 	}
 	return ""
-}
-
-// client returns the address of the client without its port.
-func (x *exchange) client() string {
-	host, _, err := net.SplitHostPort(x.in.RemoteAddr)
-	if err != nil {
-		return x.in.RemoteAddr
-	}
-	return host
 }

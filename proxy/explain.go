@@ -22,6 +22,7 @@ type Explanation struct {
 	Resources   []string `json:"resources,omitempty"`
 	Token       string   `json:"token,omitempty"`
 	TokenSource string   `json:"token_source,omitempty"`
+	Signed      string   `json:"signed,omitempty"` // what a signed token says
 	Epoch       uint32   `json:"epoch,omitempty"`  // in which the token counts
 	Status      int      `json:"status,omitempty"` // of the refusal
 	Fencing     string   `json:"fencing_status,omitempty"`
@@ -37,17 +38,19 @@ type ExplainRequest struct {
 	URL    string      `json:"url"` // a path, or an absolute URL whose host becomes the Host
 	Header http.Header `json:"header,omitempty"`
 	Body   []byte      `json:"body,omitempty"`
+	Client []string    `json:"client,omitempty"` // the names in the client's certificate
 }
 
 // Explain says what would become of a request under set, marks apart: see [Explanation.Against]. Nothing is forwarded or changed.
 func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
-	target, host := q.URL, ""
-	if _, rest, ok := strings.Cut(q.URL, "://"); ok {
+	target, host, authority := q.URL, "", set.Authority()
+	if scheme, rest, ok := strings.Cut(q.URL, "://"); ok {
 		i := strings.IndexAny(rest, "/?")
 		if i < 0 {
 			rest, i = rest+"/", len(rest)
 		}
 		host, target = rest[:i], rest[i:]
+		authority = set.AuthorityOf(scheme, host)
 		if target[0] == '?' {
 			target = "/" + target
 		}
@@ -73,7 +76,7 @@ func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
 	e := &Explanation{Method: q.Method, Target: target, set: set}
 	err := x.refusal()
 	if err == nil {
-		x.decision = set.Decide(&policies.Request{Method: q.Method, Target: x.target, Host: host, Header: header})
+		x.decision = set.Decide(&policies.Request{Method: q.Method, Target: x.target, Authority: authority, Host: host, Header: header, Client: q.Client})
 		err = x.decision.Err
 		if err == nil && x.decision.NeedsBody {
 			err = x.decision.ResolveBody(q.Body)
@@ -86,7 +89,13 @@ func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
 func (e *Explanation) fill(x *exchange, err error) {
 	d := &x.decision
 	e.decision = *d
+	if err != nil { // marks have no say in it any more
+		e.decision.Action = policies.Reject
+	}
 	e.Action, e.Token, e.TokenSource = d.Action.String(), d.TokenText, d.TokenSource
+	if d.Signature != nil {
+		e.Signed = d.Signature.String()
+	}
 	if p := d.Policy; p != nil {
 		e.Policy, e.Mode, e.Epoch = p.Name, string(p.Mode), p.Epoch
 	}
@@ -116,6 +125,7 @@ func (e *Explanation) fill(x *exchange, err error) {
 
 func (e *Explanation) refused(x *exchange, err error, observed bool) {
 	r := x.rejectionOf(err)
+	r.detail += r.operator
 	e.Action, e.Status, e.Fencing, e.Detail = policies.Reject.String(), r.code, r.outcome, r.detail
 	if observed {
 		e.Action, e.Status, e.Fencing = policies.Pass.String(), 0, statusWouldReject+"; reason="+r.outcome
@@ -135,6 +145,7 @@ func (e *Explanation) Against(p *Proxy) {
 	} else {
 		err = g.Check(gate.Write{
 			Resources: d.Resources, Under: d.Under, Trees: trees(d.Trees), Token: d.Token, Greater: d.Policy.Compare == policies.Greater,
+			Format: d.Policy.Format, MaxJump: d.Policy.MaxJump,
 		})
 	}
 	if err != nil {
@@ -150,13 +161,14 @@ func (e *Explanation) Against(p *Proxy) {
 		s, ok := g.Inspect(r)
 		return ok && (s.InFlight > 0 || s.InDoubt > 0) && s.Seen.Token != d.Token
 	}
+	e.Detail = "Its token is good and nothing stands in its way: it is forwarded."
 	for _, r := range d.Resources {
 		if busy(r) {
 			e.Detail = fmt.Sprintf("Its token is good. It waits for writes with another token on %q, at most %v.", r, d.Policy.DrainTimeout)
-			return
+			break
 		}
 	}
-	e.Detail = "Its token is good and nothing stands in its way: it is forwarded."
+	e.Detail += e.farAbove(g)
 }
 
 // WriteTo prints the explanation for people.
@@ -176,6 +188,7 @@ func (e *Explanation) WriteTo(w io.Writer) (int64, error) {
 	if e.TokenSource != "" {
 		line("token", fmt.Sprintf("%s (%s)", e.Token, e.TokenSource))
 	}
+	line("signed", e.Signed)
 	if e.Epoch != 0 {
 		line("epoch", fmt.Sprint(e.Epoch))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"time"
 )
 
@@ -43,4 +44,58 @@ func BodyOfFinishedRequest(from io.ReadCloser) io.Reader {
 	x := &exchange{body: newClientBody(from)}
 	x.body.left.Store(true)
 	return x.body
+}
+
+// SetStall bounds the time in which a connection takes no byte. It is called before the first connection.
+func (s *Server) SetStall(d time.Duration) { s.http.HTTP2.WriteByteTimeout = d }
+
+// LookAtEachHandshake has the files of the certificate looked at each time they are used.
+func (s *Server) LookAtEachHandshake() { s.certs.every = 0 }
+
+// SetGrace is how long a body may take before its rate counts. It is called before the first request.
+func (p *Proxy) SetGrace(d time.Duration) { p.grace = d }
+
+// SetNewcomerClock puts now in the place of the clock by which clients' first marks are counted. It is called before the first request.
+func (p *Proxy) SetNewcomerClock(now func() time.Time) { p.newcomers.now = now }
+
+// Newcomers is the table of clients that made first marks.
+type Newcomers = newcomers
+
+// NewNewcomers returns a table of at most most clients a generation.
+func NewNewcomers(perSecond, most int, now func() time.Time) *Newcomers {
+	n := newNewcomers(perSecond)
+	n.most, n.now = most, now
+	return n
+}
+
+// Take asks for first marks.
+func (n *newcomers) Take(client netip.Addr, count int) error { return n.take(client, count) }
+
+// Size is how many buckets there are.
+func (n *newcomers) Size() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.young) + len(n.old)
+}
+
+// NewcomersOf is the table of a proxy; nil if there is no bound.
+func NewcomersOf(p *Proxy) *Newcomers { return p.newcomers }
+
+// ClientOf is what a client is counted by.
+func ClientOf(remote string) netip.Addr { return clientOf(remote) }
+
+// Open is how many connections are counted, and of how many clients.
+func (c *Connections) Open() (open, clients int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open, len(c.of)
+}
+
+// NewClientConn makes what a listener would make of an accepted connection.
+func NewClientConn(c net.Conn, stall time.Duration, count *Connections) net.Conn {
+	out := &clientConn{Conn: c, stall: stall, count: count}
+	if count != nil {
+		count.take(out.client)
+	}
+	return out
 }

@@ -109,9 +109,13 @@ func (x *exchange) write() gate.Write {
 	w := gate.Write{
 		Resources: d.Resources, Under: d.Under, Trees: trees(d.Trees), Token: d.Token, Greater: d.Policy.Compare == policies.Greater, Exclusive: d.Policy.Serial,
 		DrainTimeout: d.Policy.DrainTimeout, Format: d.Policy.Format, By: x.client(), Policy: d.Policy.Name,
+		Final: len(d.Policy.RevertOn) == 0 && !d.Policy.RevertUnsent, RevertUnsent: d.Policy.RevertUnsent, MaxJump: d.Policy.MaxJump,
 	}
 	if x.claim != nil {
 		w.Holder, w.TTL = d.TokenText, x.claim.TTL()
+	}
+	if x.p != nil && x.p.newcomers != nil {
+		w.First = x.firstMarks
 	}
 	return w
 }
@@ -131,6 +135,7 @@ func trees(ts []policies.Tree) []gate.Tree {
 // panics included, and with it the body is freed.
 func (f fence) forward(req *http.Request, x *exchange, a *gate.Admission, body *body) (resp *http.Response, err error) {
 	o := &outcome{x: x, a: a, body: body}
+	x.leapt(a)
 	if x.claim != nil {
 		x.claim.Admitted()
 	}
@@ -141,7 +146,7 @@ func (f fence) forward(req *http.Request, x *exchange, a *gate.Admission, body *
 		}
 	}()
 	sentAt := time.Now()
-	resp, err = finalAnswer(f.p.upstream.send(req, x, body, true))
+	resp, err = finalAnswer(x.up.send(req, x, body, true))
 	f.p.metrics.upstream.Observe(time.Since(sentAt).Seconds())
 	if err != nil {
 		if e := legError(err); !e.Sent {
@@ -173,16 +178,16 @@ func finalAnswer(resp *http.Response, err error) (*http.Response, error) {
 func (f fence) pass(req *http.Request, x *exchange) (*http.Response, error) {
 	b := &body{}
 	if req.Body != nil && req.Body != http.NoBody {
-		b.stream = &streamedBody{x: x, from: req.Body}
+		b.stream = &streamedBody{x: x, from: req.Body, intake: intake{x: x}}
 	}
-	resp, err := finalAnswer(f.p.upstream.send(req, x, b, false))
+	resp, err := finalAnswer(x.up.send(req, x, b, false))
 	if err == nil {
 		x.unfenced(rejection{code: resp.StatusCode, forwarded: "yes"})
 		return resp, nil
 	}
 	r := x.passFailed(legError(err))
 	x.unfenced(r)
-	if req.Context().Err() != nil {
+	if req.Context().Err() != nil && !errors.Is(err, errClientStalled) { // net/http takes a client that stalls for one that is gone
 		return nil, req.Context().Err()
 	}
 	r.outcome = "" // nothing was judged

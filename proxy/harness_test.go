@@ -91,6 +91,8 @@ type rig struct {
 	logs    *syncBuffer
 	spool   string // directory of bodies
 	metrics *proxy.Metrics
+
+	connections *proxy.Connections
 }
 
 type syncBuffer struct {
@@ -103,6 +105,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
 }
+func (b *syncBuffer) reset()         { b.mu.Lock(); defer b.mu.Unlock(); b.buf.Reset() }
 func (b *syncBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.buf.String() }
 
 // defaultYAML fences each path below /.
@@ -128,21 +131,21 @@ func newRig(t *testing.T, upstream, yaml string, opts ...rigOption) *rig {
 	for _, o := range opts {
 		o(&rc)
 	}
-	cfg, err := policies.Load("test.yaml", []byte(yaml), policies.Overrides{UpstreamURL: upstream})
+	cfg, err := policies.Load("test.yaml", []byte(yaml), policies.Overrides{UpstreamURL: upstream, ReadKey: signingKeys})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Spool.Dir = t.TempDir()
-	store, err := tokenstore.Open(context.Background(), rc.dir, tokenstore.Options{})
+	store, err := tokenstore.Open(context.Background(), rc.dir, tokenstore.Options{MaxMarks: uint64(cfg.TokenStore.MaxResources)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, store: store, logs: &syncBuffer{}, spool: cfg.Spool.Dir}
-	r.gate = gate.New(store, gate.Config{Recover: rc.recover})
+	r.gate = gate.New(store, gate.Config{Recover: rc.recover, MaxWaiters: cfg.Limits.WaitersPerResource, MaxWaitersTotal: cfg.Limits.Waiters})
 	r.metrics = proxy.NewMetrics(r.gate)
 	r.proxy, err = proxy.New(proxy.Config{
 		Upstream: cfg.Upstream, Spool: cfg.Spool, Policies: cfg.Policies, Gate: r.gate, Notes: store,
-		Logger: slog.New(slog.NewTextHandler(r.logs, nil)), Metrics: r.metrics,
+		Logger: slog.New(slog.NewTextHandler(r.logs, nil)), Metrics: r.metrics, Limits: cfg.Limits,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -151,6 +154,8 @@ func newRig(t *testing.T, upstream, yaml string, opts ...rigOption) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.connections = proxy.NewConnections(cfg.Limits, r.metrics)
+	server.Limit(cfg.Limits, r.connections)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,11 @@ type Metrics struct {
 	writes   *prometheus.CounterVec
 	gateWait prometheus.Histogram
 	upstream prometheus.Histogram
+
+	limited     *prometheus.CounterVec // by limit
+	refused     *prometheus.CounterVec // connections, by limit
+	connections prometheus.Gauge
+
 	// Advance is observed by whoever makes marks durable.
 	Advance prometheus.Histogram
 }
@@ -34,7 +39,20 @@ func NewMetrics(g *gate.Gate) *Metrics {
 		upstream: seconds("fenceproxy_upstream_seconds", "Time from forwarding a write to the head of the upstream's answer."),
 		Advance:  seconds("fenceproxy_advance_seconds", "Time to make a mark durable."),
 	}
-	m.Registry.MustRegister(m.writes, m.gateWait, m.upstream, m.Advance,
+	m.limited = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fenceproxy_limited_total", Help: "What was refused or cut off because a limit was reached, by limit.",
+	}, []string{"limit"})
+	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fenceproxy_connections_refused_total", Help: "Connections that were one too many, by limit.",
+	}, []string{"reason"})
+	m.connections = prometheus.NewGauge(prometheus.GaugeOpts{Name: "fenceproxy_connections", Help: "Open connections of clients."})
+	for _, name := range limitNames { // a counter that is not there yet cannot be watched
+		m.limited.WithLabelValues(name)
+	}
+	for _, name := range []string{limitPerClient, limitConnections} {
+		m.refused.WithLabelValues(name)
+	}
+	m.Registry.MustRegister(m.writes, m.gateWait, m.upstream, m.Advance, m.limited, m.refused, m.connections,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if g != nil {
 		gauge := func(name, help string, of func(gate.Stats) int) {
@@ -47,4 +65,10 @@ func NewMetrics(g *gate.Gate) *Metrics {
 		gauge("fenceproxy_resources_in_use", "Resources with a write in flight, in doubt or waiting.", func(s gate.Stats) int { return s.Resources })
 	}
 	return m
+}
+
+// CountResources adds a gauge of the marks in the store.
+func (m *Metrics) CountResources(marks func() uint64) {
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "fenceproxy_resources", Help: "Resources that have a mark."},
+		func() float64 { return float64(marks()) }))
 }

@@ -28,7 +28,9 @@ func (o *outcome) notSent(err *leg.Error) *http.Response {
 	r := o.x.passFailed(err)
 	o.settle(r, func() {
 		if o.a != nil {
-			o.a.NotSent()
+			if err := o.a.NotSent(); err != nil {
+				o.x.p.log.Error("the mark of a token that was not sent could not be taken back", o.x.attrs(keyError, err)...)
+			}
 		}
 		o.claimed()
 	})
@@ -182,7 +184,9 @@ func (a *answer) end(err error) {
 	} else {
 		a.o.doubt(a.o.x.inDoubt(legError(err)))
 	}
-	a.o.x.writeDeadline(0)
+	if !a.closed { // or the handler may have returned, and there is nothing left to set
+		a.o.x.writeDeadline(0)
+	}
 }
 
 // Close is called when the answer was passed on, or when the client is gone. In that case the rest is still read, by a goroutine that

@@ -30,7 +30,7 @@ func (p *Problem) text() string { return p.Title + ". " + p.Detail }
 // among them.
 func (p *Problem) s3(b []byte) []byte {
 	code, ok := map[int]string{
-		http.StatusBadRequest: "InvalidArgument", http.StatusForbidden: "AccessDenied", http.StatusMethodNotAllowed: "MethodNotAllowed",
+		http.StatusBadRequest: "InvalidArgument", http.StatusUnauthorized: "FencingTokenUnauthorized", http.StatusForbidden: "AccessDenied", http.StatusMethodNotAllowed: "MethodNotAllowed",
 		http.StatusRequestTimeout: "RequestTimeout", http.StatusConflict: "PreconditionFailed", http.StatusLengthRequired: "MissingContentLength",
 		http.StatusPreconditionFailed: "PreconditionFailed", http.StatusRequestEntityTooLarge: "EntityTooLarge",
 		http.StatusPreconditionRequired: "FencingTokenRequired", http.StatusServiceUnavailable: "ServiceUnavailable",
@@ -72,7 +72,7 @@ func (p *Problem) webdav(b []byte) []byte {
 // couchdb is the error object of Apache CouchDB, with the members of the problem behind its own.
 func (p *Problem) couchdb(b []byte) []byte {
 	kind, ok := map[int]string{
-		http.StatusBadRequest: "bad_request", http.StatusForbidden: "forbidden", http.StatusMethodNotAllowed: "method_not_allowed",
+		http.StatusBadRequest: "bad_request", http.StatusUnauthorized: "unauthorized", http.StatusForbidden: "forbidden", http.StatusMethodNotAllowed: "method_not_allowed",
 		http.StatusConflict: "conflict", http.StatusPreconditionFailed: "precondition_failed", http.StatusPreconditionRequired: "precondition_required",
 		http.StatusRequestEntityTooLarge: "too_large", http.StatusServiceUnavailable: "service_unavailable",
 	}[p.Status]

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -21,7 +22,7 @@ import (
 
 // Config is what a [Proxy] is made of.
 type Config struct {
-	Upstream policies.Upstream // where to forward
+	Upstream policies.Upstream // where [Proxy.Handler] forwards to; without a URL there is forward mode only
 	Spool    policies.Spool    // where bodies wait
 	// SpoolFloor is how many bytes bodies leave free on the volume of Spool.Dir. Keep it above what the token store needs.
 	SpoolFloor uint64
@@ -30,6 +31,8 @@ type Config struct {
 	Notes      Notes        // keeps the tokens of multipart uploads; needed only for upload_token: create
 	Logger     *slog.Logger // nil: nothing is logged
 	Metrics    *Metrics     // nil: nothing is counted
+	// Limits are what a client may take. The ones of connections and heads are the listener's: see [Server.Limit].
+	Limits policies.Limits
 }
 
 // Proxy forwards requests to one upstream and fences writes on the way. It is safe for concurrent use.
@@ -37,7 +40,8 @@ type Proxy struct {
 	gate      *gate.Gate
 	holds     *hold.Manager
 	policies  atomic.Pointer[policies.Set]
-	upstream  *upstream
+	upstream  *upstream         // nil: there is forward mode only
+	target    policies.Upstream // what upstream was made from
 	spool     *spooler
 	log       *slog.Logger
 	metrics   *Metrics
@@ -45,25 +49,33 @@ type Proxy struct {
 	uploads   *uploads
 	parsing   chan struct{} // holds one element for each long body that is searched for resources
 	root      http.Handler
-	stall     time.Duration  // clientStall
+	limits    policies.Limits
+	stall     time.Duration  // limits.body_timeout
+	minRate   int64          // limits.min_upload_rate
+	grace     time.Duration  // uploadGrace
+	newcomers *newcomers     // nil: anybody may write to any number of new resources
 	leftovers sync.WaitGroup // answers that are read to their end although their clients are gone
 }
 
 // New returns a proxy. It does not connect to the upstream; the error is about files that Config names.
 func New(c Config) (*Proxy, error) {
-	up, err := newUpstream(c.Upstream)
-	if err != nil {
-		return nil, err
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	var up *upstream
+	if c.Upstream.URL != nil {
+		var err error
+		if up, err = newUpstream(c.Upstream, c.Logger); err != nil {
+			return nil, err
+		}
 	}
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}
 	p := &Proxy{
-		gate: c.Gate, holds: hold.New(c.Gate, nil), upstream: up, spool: newSpooler(c.Spool, c.SpoolFloor), log: c.Logger, metrics: c.Metrics,
-		decisions: newDecisions(), stall: clientStall, uploads: &uploads{notes: c.Notes, now: time.Now},
+		gate: c.Gate, holds: hold.New(c.Gate, nil), upstream: up, target: c.Upstream, spool: newSpooler(c.Spool, c.SpoolFloor), log: c.Logger, metrics: c.Metrics,
+		decisions: newDecisions(), stall: cmp.Or(c.Limits.BodyTimeout, clientStall), minRate: c.Limits.MinUploadRate, grace: uploadGrace,
+		newcomers: newNewcomers(c.Limits.NewResourcesPerClient), limits: c.Limits, uploads: &uploads{notes: c.Notes, now: time.Now},
 		parsing: make(chan struct{}, parsers),
 	}
 	p.policies.Store(c.Policies)
@@ -87,8 +99,9 @@ func (p *Proxy) Decisions() *Decisions { return p.decisions }
 // request is under way.
 func (p *Proxy) Close() {
 	p.leftovers.Wait()
-	p.upstream.transport.CloseIdleConnections()
-	p.upstream.client.CloseIdle()
+	if p.upstream != nil {
+		p.upstream.close()
+	}
 }
 
 // dispatcher returns goproxy with carry behind it. What goproxy would do by default with CONNECT (a raw tunnel) and with an

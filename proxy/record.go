@@ -14,6 +14,7 @@ import (
 const (
 	keyResource  = "resource"
 	keyToken     = "token"
+	keyMark      = "mark"
 	keyPolicy    = "policy"
 	keyOutcome   = "outcome"
 	keyForwarded = "forwarded"
@@ -37,6 +38,9 @@ func (x *exchange) decided(r rejection) {
 		policy = policies.UnmatchedName
 	}
 	x.p.metrics.writes.WithLabelValues(policy, r.outcome).Inc()
+	if limit := limitOf(r.err); limit != "" && r.outcome != statusWouldReject {
+		x.p.metrics.limited.WithLabelValues(limit).Inc()
+	}
 	took := time.Since(x.start)
 	d := Decision{
 		Time: x.start, Client: x.client(), Method: clip(x.in.Method), Path: clip(x.path()), Policy: policy, Resource: string(r.resource),

@@ -99,7 +99,7 @@ func TestListenerTLSWithClientCertificates(t *testing.T) {
 			if tt.old {
 				config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 			}
-			tr := &http.Transport{TLSClientConfig: config}
+			tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 			defer tr.CloseIdleConnections()
 			resp, err := (&http.Client{Transport: tr}).Get("https://" + addr + "/")
 			if (err == nil) != tt.ok {
@@ -107,8 +107,8 @@ func TestListenerTLSWithClientCertificates(t *testing.T) {
 			}
 			if err == nil {
 				resp.Body.Close()
-				if resp.ProtoMajor != 1 {
-					t.Errorf("it speaks %s; want HTTP/1.1", resp.Proto)
+				if resp.ProtoMajor != 2 {
+					t.Errorf("it speaks %s; want HTTP/2", resp.Proto)
 				}
 			}
 		})

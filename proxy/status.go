@@ -27,6 +27,7 @@ const (
 	statusStale       = "stale"
 	statusMissing     = "missing"
 	statusMalformed   = "malformed"
+	statusImplausible = "implausible" // the token is further above the mark than max_jump lets it be
 	statusAmbiguous   = "ambiguous"
 	statusUnmatched   = "unmatched"
 	statusUnfenceable = "unfenceable"
@@ -35,7 +36,8 @@ const (
 	statusUnavailable = "unavailable"
 	statusInDoubt     = "in-doubt"
 	statusWouldReject = "would-reject"
-	statusTooLarge    = "too-large" // the body is longer than spool.max
+	statusTooLarge    = "too-large" // the body is longer than spool.max or max_body
+	statusLimited     = "limited"   // the client took too much of what others need too
 	statusAbandoned   = "abandoned" // the client went away before its write was forwarded
 	statusUnfenced    = "unfenced"  // a policy lets it by: mode off, or missing_token: allow
 )
@@ -51,7 +53,9 @@ type rejection struct {
 	retry     time.Duration
 	resource  fencing.Resource
 	mark      *fencing.Token
-	err       error // for the log
+	challenge string // of a 401, for WWW-Authenticate
+	operator  string // a sentence that follows detail where an operator asks
+	err       error  // for the log
 }
 
 // refusedError is a request that no policy can allow.
@@ -65,12 +69,12 @@ func (e *refusedError) Error() string { return e.reason }
 // rejectionOf turns every error that may come up before a request is forwarded into what the client is told. An error that it does not
 // know rejects.
 func (x *exchange) rejectionOf(err error) rejection {
-	r := rejection{forwarded: "no", err: err}
+	r := rejection{forwarded: "no", err: x.logged(err)}
 	if rs := x.decision.Resources; len(rs) > 0 {
 		r.resource = rs[0]
 	}
 	switch {
-	case x.ofGate(err, &r), x.ofRequest(err, &r), x.ofBody(err, &r):
+	case x.ofLimits(err, &r), x.ofGate(err, &r), x.ofRequest(err, &r), x.ofSignature(err, &r), x.ofClientName(err, &r), x.ofBody(err, &r):
 	default:
 		r.code, r.outcome = http.StatusServiceUnavailable, statusUnavailable
 		r.title = "The write could not be judged"
@@ -82,23 +86,35 @@ func (x *exchange) rejectionOf(err error) rejection {
 	return r
 }
 
+// logged returns what the log says of an error.
+func (x *exchange) logged(err error) error {
+	if stale, ok := errors.AsType[*gate.StaleTokenError](err); ok && x.decision.Policy != nil {
+		return &staleError{stale, x.decision.Policy.Format}
+	}
+	return err
+}
+
 // ofGate knows the errors of the gate and of the token store.
 func (x *exchange) ofGate(err error, r *rejection) bool {
 	if stale, ok := errors.AsType[*gate.StaleTokenError](err); ok {
 		r.code, r.outcome, r.resource = x.decision.Policy.StaleStatus, statusStale, stale.Resource
 		r.title = "The fencing token is stale"
 		r.detail = "A write with a higher token was seen on this resource, so this one was not forwarded. " +
-			"Its sender no longer holds the lease: stop, take a new lease, and send the token that comes with it."
+			"Its sender no longer holds the lease: stop, take a new lease, and send the token that comes with it." + staleInGeneral
 		if policies.IsTree(stale.Resource) {
 			r.detail = "A write with a higher token was seen on this collection or on something in it, so this one was not forwarded. " +
-				"Its sender no longer holds the lease: stop, take a new lease, and send the token that comes with it."
+				"Its sender no longer holds the lease: stop, take a new lease, and send the token that comes with it." + staleInGeneral
 		}
-		if stale.Greater {
+		if stale.Greater { // its number may well be new, and another came first
 			r.detail = "This resource takes each token once, and a write with this token or a higher one was seen, so this one was not " +
 				"forwarded. Read the present state, take a new number, and send that."
 		}
+		if stale.Token.FarBelow(stale.Mark) {
+			r.operator = farBelowMark
+		}
 		if x.decision.Policy.RevealMark {
 			r.mark = &stale.Mark
+			r.detail, r.operator = r.detail+r.operator, ""
 		}
 		return true
 	}
@@ -110,9 +126,19 @@ func (x *exchange) ofGate(err error, r *rejection) bool {
 			"before claiming it anew."
 		return true
 	}
+	if jump, ok := errors.AsType[*gate.JumpError](err); ok {
+		r.code, r.outcome, r.resource = http.StatusBadRequest, statusImplausible, jump.Resource
+		r.title = "The fencing token is implausible"
+		r.detail = "It is further above the mark of this resource than the policy lets it be (max_jump), so the write was not forwarded. If the number is " +
+			"right, the operator has to raise the mark with fenceproxy marks set, or max_jump."
+		return true
+	}
 	if busy, ok := errors.AsType[*gate.BusyError](err); ok {
 		r.code, r.outcome, r.resource, r.retry = http.StatusServiceUnavailable, statusBusy, busy.Resource, busy.RetryAfter
 		r.title = "Earlier writes on this resource have no outcome yet"
+		if busy.Reason == gate.BusyWaiters {
+			r.problem = limitWaiters
+		}
 		r.detail = busyDetail[busy.Reason] + " This write was not forwarded; send it again, with the same token, if its lease still runs."
 		if p := x.decision.Policy; p != nil && p.Compare == policies.Greater {
 			r.detail = busyDetail[busy.Reason] + " This write was not forwarded, but its token is used up: send it again with a new one."
@@ -157,6 +183,7 @@ var busyDetail = map[gate.BusyReason]string{
 	gate.BusyInDoubt:    "A write with another token went to the store and was not answered, so that it may still land; its hold has not ended.",
 	gate.BusyRecovering: "The proxy was stopped uncleanly and waits until writes from before cannot land any more.",
 	gate.BusyWaiters:    "Too many writes wait for this resource.",
+	gate.BusyUnproven:   "A write with a higher token waits, and whether that one counts was not known when the drain timeout ended.",
 }
 
 // ofRequest knows what is wrong with a request as it stands.
@@ -167,6 +194,14 @@ func (x *exchange) ofRequest(err error, r *rejection) bool {
 	}
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		return set(refused.code, statusRefused, "The request cannot be fenced")
+	}
+	if is[*misdirectedError](err) {
+		r.problem = "misdirected"
+		return set(http.StatusMisdirectedRequest, statusRefused, "The request is for another host than its connection")
+	}
+	if is[*unlistedError](err) {
+		r.problem = "unlisted"
+		return set(http.StatusForbidden, statusRefused, "The host is none of the stores")
 	}
 	if is[*policies.MissingTokenError](err) {
 		return set(http.StatusPreconditionRequired, statusMissing, "The fencing token is missing")
@@ -242,9 +277,13 @@ func sentence(err error) string {
 // passFailed tells of a request that got no answer and is not in doubt: nothing was sent, or it was not fenced.
 func (x *exchange) passFailed(err *leg.Error) rejection {
 	r := rejection{code: http.StatusBadGateway, outcome: statusAdmitted, forwarded: "yes", err: err, resource: x.resource()}
+	if !err.Sent {
+		r.forwarded = "no"
+	}
 	switch {
+	case x.ofClient(err, err.Sent, &r):
 	case !err.Sent:
-		r.problem, r.forwarded = "upstream-unreachable", "no"
+		r.problem = "upstream-unreachable"
 		r.title = "The upstream could not be reached"
 		r.detail = "Nothing of the request was sent. It may be sent again."
 	case err.Timeout:
@@ -270,6 +309,11 @@ func (x *exchange) inDoubt(err *leg.Error) rejection {
 		r.detail = "It was sent to the upstream, which did not answer in time. It may have landed, it may still land, or it may never. Read the " +
 			"resource before writing again."
 	}
+	if limitOf(err) == limitMaxBody { // a 502 would be sent again
+		r.code = http.StatusRequestEntityTooLarge
+		r.detail = "Its body turned out longer than this policy takes (max_body), and the connection to the upstream was cut in the middle of it. Part of it " +
+			"may have landed. Read the resource before writing again."
+	}
 	return r
 }
 
@@ -277,7 +321,7 @@ func (x *exchange) inDoubt(err *leg.Error) rejection {
 func (x *exchange) admitted(code int) rejection {
 	r := rejection{code: code, outcome: statusAdmitted, forwarded: "yes", resource: x.resource()}
 	if err := x.decision.Err; err != nil { // observe mode
-		r.outcome, r.err = statusWouldReject, err
+		r.outcome, r.err = statusWouldReject, x.logged(err)
 	}
 	return r
 }
@@ -315,7 +359,7 @@ func (x *exchange) render(r rejection, h http.Header) []byte {
 	}
 	kind, body := p.in(x.dialect(), make([]byte, 0, 768))
 	// One array for the values of all headers. Each is cut to its length, so that whoever adds to one does not write into the next.
-	values := make([]string, 0, 5)
+	values := make([]string, 0, 6)
 	set := func(name, value string) {
 		values = append(values, value)
 		h[name] = values[len(values)-1 : len(values) : len(values)]
@@ -326,6 +370,9 @@ func (x *exchange) render(r rejection, h http.Header) []byte {
 		set(statusHeader, r.outcome)
 	}
 	set("Content-Length", strconv.Itoa(len(body)))
+	if r.challenge != "" {
+		set("Www-Authenticate", r.challenge)
+	}
 	if r.retry > 0 {
 		set("Retry-After", strconv.Itoa(int(math.Ceil(r.retry.Seconds()))))
 	}

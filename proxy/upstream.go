@@ -3,12 +3,10 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -23,6 +21,7 @@ type upstream struct {
 	scheme, host string
 	preserveHost bool
 	timeout      time.Duration
+	certs        *Certs
 }
 
 // idleTimeout is how long a connection to the upstream is kept for reuse. It is short, because a write that meets a connection which the
@@ -31,12 +30,13 @@ const idleTimeout = 2 * time.Second
 
 // newUpstream leaves none of net/http's defaults on that could send a write elsewhere, twice or altered: no proxy from the environment,
 // no HTTP/2 (which resends on GOAWAY), no transparent gzip, certificates verified.
-func newUpstream(c policies.Upstream) (*upstream, error) {
-	dial, err := dialer(c)
+func newUpstream(c policies.Upstream, log *slog.Logger) (*upstream, error) {
+	certs, err := LoadCerts("upstream.tls", "ca", CertFiles{Cert: c.Cert, Key: c.Key, CA: c.CA}, log)
 	if err != nil {
 		return nil, err
 	}
-	up := &upstream{scheme: c.URL.Scheme, host: c.URL.Host, preserveHost: c.PreserveHost, timeout: c.Timeout}
+	dial := dialer(c, certs)
+	up := &upstream{certs: certs, scheme: c.URL.Scheme, host: c.URL.Host, preserveHost: c.PreserveHost, timeout: c.Timeout}
 	up.client = &leg.Client{
 		Dial: func(ctx context.Context) (net.Conn, error) { return bare(dial(ctx)) }, Timeout: c.Timeout, IdleTimeout: idleTimeout, MaxIdle: maxIdle,
 	}
@@ -62,16 +62,24 @@ func newUpstream(c policies.Upstream) (*upstream, error) {
 	return up, nil
 }
 
+// close closes idle connections.
+func (u *upstream) close() {
+	u.transport.CloseIdleConnections()
+	u.client.CloseIdle()
+}
+
 // maxIdle bounds the idle connections to the upstream.
 const maxIdle = 1024
 
 // dialer returns a function that connects to the upstream.
-func dialer(c policies.Upstream) (func(context.Context) (*upstreamConn, error), error) {
+func dialer(c policies.Upstream, certs *Certs) func(context.Context) (*upstreamConn, error) {
 	d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	network, address := "tcp", c.URL.Host
 	switch {
 	case c.Socket != "":
 		network, address = "unix", c.Socket
+	case c.Dial != "":
+		address = c.Dial
 	case c.URL.Port() == "":
 		address = net.JoinHostPort(c.URL.Hostname(), map[string]string{"http": "80", "https": "443"}[c.URL.Scheme])
 	}
@@ -86,11 +94,7 @@ func dialer(c policies.Upstream) (func(context.Context) (*upstreamConn, error), 
 		return &upstreamConn{Conn: conn, raw: conn}, nil
 	}
 	if c.URL.Scheme != "https" {
-		return plain, nil
-	}
-	config, err := tlsConfig(c)
-	if err != nil {
-		return nil, err
+		return plain
 	}
 	return func(ctx context.Context) (*upstreamConn, error) {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -99,29 +103,13 @@ func dialer(c policies.Upstream) (func(context.Context) (*upstreamConn, error), 
 		if err != nil {
 			return nil, err
 		}
-		t := tls.Client(conn.raw, config)
+		t := tls.Client(conn.raw, certs.clientConfig(c.URL.Hostname()))
 		if err := t.HandshakeContext(ctx); err != nil {
 			_ = conn.Close() // the handshake's error says more
 			return nil, err
 		}
 		return &upstreamConn{Conn: t, raw: conn.raw}, nil
-	}, nil
-}
-
-func tlsConfig(c policies.Upstream) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.URL.Hostname()}
-	if c.CA == "" {
-		return config, nil
 	}
-	pem, err := os.ReadFile(c.CA)
-	if err != nil {
-		return nil, fmt.Errorf("upstream.tls.ca: %w", err)
-	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("upstream.tls.ca: %s holds no PEM certificate", c.CA)
-	}
-	return config, nil
 }
 
 // upstreamConn is a connection to the upstream. It is closed with a reset (RFC 9293 section 3.6): a store that sees an orderly end in the

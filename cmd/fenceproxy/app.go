@@ -35,7 +35,7 @@ Ask before you deploy:  fenceproxy explain --config fenceproxy.yaml PUT /rides/7
 		ExitErrHandler:            func(*cli.Context, error) {},
 		Flags:                     []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}, cli.HelpFlag},
 		Commands: []*cli.Command{
-			serveCommand(), checkCommand(), explainCommand(), probeCommand(), marksCommand(), leaseCommand(), healthCommand(), demoCommand(),
+			serveCommand(), checkCommand(), explainCommand(), probeCommand(), marksCommand(), leaseCommand(), tokenCommand(), caCommand(), healthCommand(), demoCommand(),
 			completionCommand(), versionCommand(), helpCommand(),
 		},
 		Action: func(c *cli.Context) error {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
@@ -47,7 +49,7 @@ no directory. With --probe it also writes to the store, below a scratch prefix t
 			for _, w := range weak {
 				fmt.Fprintf(c.App.ErrWriter, "fenceproxy: warning: %v\n", w)
 			}
-			fmt.Fprintf(c.App.Writer, "%s -> %s\n\n", cfg.Listen.Address, cfg.Upstream)
+			printListeners(c.App.Writer, cfg)
 			w := tabwriter.NewWriter(c.App.Writer, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "POLICY\tMATCH\tMETHODS\tRESOURCE\tTOKEN\tMODE")
 			for _, r := range cfg.Policies.Describe() {
@@ -56,6 +58,22 @@ no directory. With --probe it also writes to the store, below a scratch prefix t
 			return w.Flush()
 		},
 	}
+}
+
+// printListeners prints what is served to clients, and the limits that differ from the usual ones.
+func printListeners(w io.Writer, cfg *policies.Config) {
+	if cfg.Upstream.URL != nil {
+		fmt.Fprintf(w, "%s -> %s\n", cfg.Listen.Address, cfg.Upstream)
+	}
+	for i := range cfg.Forward.Stores {
+		store := &cfg.Forward.Stores[i]
+		names := strings.Join(store.Names(), ", ")
+		fmt.Fprintf(w, "%s (forward) -> %s as %s/...; named %s\n", cfg.Forward.Listen.Address, store.Upstream, store.Authority, names)
+	}
+	if limits := cfg.DescribeLimits(); limits != "" {
+		fmt.Fprintf(w, "limits: %s\n", limits)
+	}
+	fmt.Fprintln(w)
 }
 
 // checked is what check --json prints.

@@ -88,6 +88,7 @@ func readConfig(file string, over policies.Overrides) (*policies.Config, error) 
 			return nil, withHint(fmt.Errorf("the configuration %s is empty", file), "leave --config out to fence each path as its own resource")
 		}
 	}
+	over.ReadKey = readKey
 	cfg, err := policies.Load(file, data, over)
 	if problems, ok := errors.AsType[*policies.Errors](err); ok {
 		if file == "" {
@@ -107,10 +108,17 @@ func checkFiles(cfg *policies.Config) error {
 	_, tokenErr := adminToken(cfg.Admin.TokenFile)
 	p, err := proxy.New(proxy.Config{Upstream: cfg.Upstream, Spool: cfg.Spool, Policies: cfg.Policies})
 	if err == nil {
+		if cfg.Forward.Listen.Address != "" {
+			_, err = p.NewForward(cfg.Forward)
+		}
 		p.Close()
 	}
-	_, serverErr := proxy.NewServer(http.NotFoundHandler(), cfg.Listen.TLS, slog.New(slog.DiscardHandler))
-	return errors.Join(serverErr, err, tokenErr)
+	errs := []error{err, tokenErr}
+	for _, l := range []policies.Listener{cfg.Listen, cfg.Forward.Listen, cfg.Admin.Listen, cfg.Leases.Listen} {
+		_, err := proxy.NewServer(http.NotFoundHandler(), l.TLS, slog.New(slog.DiscardHandler))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // checkSpool finds out whether long bodies can be kept, before the first one comes.

@@ -32,6 +32,7 @@ Ask a running proxy, which knows the marks too:
   fenceproxy explain --live PUT /rides/7 -H 'Fencing-Token: 33'`,
 		Flags: append(append(explainFlags(), adminFlags()...),
 			&cli.StringSliceFlag{Name: "header", Aliases: []string{"H"}, Usage: "add `HEADER` to the request, as with curl; may be repeated"},
+			&cli.StringSliceFlag{Name: "client", Usage: "say that the client's certificate has `NAME`; may be repeated"},
 			&cli.StringFlag{Name: "data", Aliases: []string{"d"}, Usage: "use `BODY` as that of the request; @FILE reads it from a file"},
 			&cli.BoolFlag{Name: "live", DisableDefaultText: true, Usage: "ask the running proxy at --admin, which knows the marks"},
 			jsonFlag(),
@@ -86,7 +87,7 @@ func explainRequest(c *cli.Context) (proxy.ExplainRequest, error) {
 	case !isTarget(target) && !(method == http.MethodConnect || method == http.MethodOptions && target == "*"):
 		return proxy.ExplainRequest{}, withHint(usagef("%q is neither a path, which begins with /, nor a URL", target), "fenceproxy explain "+method+" /"+target)
 	}
-	q := proxy.ExplainRequest{Method: args[0], URL: args[1], Header: http.Header{}}
+	q := proxy.ExplainRequest{Method: args[0], URL: args[1], Header: http.Header{}, Client: c.StringSlice("client")}
 	for _, h := range c.StringSlice("header") {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || strings.TrimSpace(name) == "" {

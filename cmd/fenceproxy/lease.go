@@ -16,7 +16,7 @@ import (
 )
 
 func leaseCommand() *cli.Command {
-	where := &cli.StringFlag{Name: "leases", EnvVars: leaseVariables(), Value: "http://" + policies.DefaultLeasesListen, Usage: "ask the running proxy whose listener for leases is at `URL`"}
+	where := &cli.StringFlag{Name: "leases", EnvVars: leaseVariables(), Value: "http://" + policies.DefaultLeasesListen, Usage: "ask the running proxy whose listener for leases is at `URL`: http://, https:// or unix:///path"}
 	ttl := &cli.DurationFlag{Name: "ttl", Value: 30 * time.Second, Usage: "hold it for `DURATION` unless it is renewed; 1s to 24h"}
 	wait := &cli.DurationFlag{Name: "wait", Usage: "stand in line for at most `DURATION` while somebody else holds it", DefaultText: "do not wait"}
 	owner := &cli.StringFlag{Name: "owner", Usage: "tell others who holds it: `TEXT`", DefaultText: "user@host"}
@@ -48,8 +48,8 @@ lease only spares wasted work.`,
 COMMAND gets FENCING_TOKEN and FENCING_RESOURCE in its environment. The lease is renewed each third of its time, and released at the end.
 When it is lost, COMMAND and its children get SIGTERM, after --grace SIGKILL; their writes are refused in any case. Signals are passed
 on. The exit code is that of COMMAND, 128 and more if a signal ended it, 1 without a lease, 127 if there is no such COMMAND.`,
-				Flags: []cli.Flag{where, ttl, wait, owner,
-					&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when the lease is lost, kill COMMAND after `DURATION`"}},
+				Flags: append(reachFlags("leases"), where, ttl, wait, owner,
+					&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when the lease is lost, kill COMMAND after `DURATION`"}),
 			},
 			{
 				Name: "acquire", Usage: "take a lease", ArgsUsage: "NAME", Action: leaseAcquire,
@@ -57,20 +57,20 @@ on. The exit code is that of COMMAND, 128 and more if a signal ended it, 1 witho
   eval "$(fenceproxy lease acquire rides/7 --ttl 30s --export)"
 
 Whoever takes a lease in this way renews it itself.`,
-				Flags: []cli.Flag{where, ttl, wait, owner, jsonFlag(),
-					&cli.BoolFlag{Name: "export", DisableDefaultText: true, Usage: "print lines for a shell: FENCING_RESOURCE, FENCING_TOKEN, FENCING_LEASE_SECRET"}},
+				Flags: append(reachFlags("leases"), where, ttl, wait, owner, jsonFlag(),
+					&cli.BoolFlag{Name: "export", DisableDefaultText: true, Usage: "print lines for a shell: FENCING_RESOURCE, FENCING_TOKEN, FENCING_LEASE_SECRET"}),
 			},
 			{
 				Name: "renew", Usage: "give a lease its whole time again", ArgsUsage: "NAME", Action: leaseRenew,
-				Description: "  fenceproxy lease renew rides/7      # the secret from FENCING_LEASE_SECRET", Flags: []cli.Flag{where, secret, jsonFlag()},
+				Description: "  fenceproxy lease renew rides/7      # the secret from FENCING_LEASE_SECRET", Flags: append(reachFlags("leases"), where, secret, jsonFlag()),
 			},
 			{
 				Name: "release", Usage: "give a lease back", ArgsUsage: "NAME", Action: leaseRelease,
-				Description: "  fenceproxy lease release rides/7    # the secret from FENCING_LEASE_SECRET", Flags: []cli.Flag{where, secret},
+				Description: "  fenceproxy lease release rides/7    # the secret from FENCING_LEASE_SECRET", Flags: append(reachFlags("leases"), where, secret),
 			},
 			{
 				Name: "show", Usage: "show who holds a lease", ArgsUsage: "NAME", Action: leaseShow,
-				Description: "  fenceproxy lease show rides/7", Flags: []cli.Flag{where, jsonFlag()},
+				Description: "  fenceproxy lease show rides/7", Flags: append(reachFlags("leases"), where, jsonFlag()),
 			},
 		},
 	}

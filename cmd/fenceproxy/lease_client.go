@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -39,13 +38,12 @@ func newLeaseClient(c *cli.Context) (*leaseClient, error) {
 	if at == "off" {
 		return nil, withHint(usagef("leases are switched off"), "name the address of a listener for leases with --leases")
 	}
-	if !strings.Contains(at, "://") {
-		at = "http://" + at
+	at, tr, err := reach(c, "leases", at)
+	if err != nil {
+		return nil, err
 	}
-	return &leaseClient{at, &http.Client{Transport: &http.Transport{
-		// A connection that was left open over a pause is of no use, and a renewal must not be lost on it.
-		Proxy: nil, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, DisableKeepAlives: true,
-	}}}, nil
+	tr.DisableKeepAlives = true // one that was left open over a pause is of no use, and a renewal must not be lost on it
+	return &leaseClient{at, &http.Client{Transport: tr}}, nil
 }
 
 // leaseRefusal is a refusal by the proxy.

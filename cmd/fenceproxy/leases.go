@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/proxy"
 	"github.com/fenceproxy/fenceproxy/proxy/gate"
 	"github.com/fenceproxy/fenceproxy/proxy/lease"
@@ -15,14 +16,26 @@ import (
 
 // openLeases makes the manager of the leases, if they are on.
 func (s *sidecar) openLeases(metrics *proxy.Metrics) (err error) {
-	if s.cfg.Leases.Listen == "" {
+	if s.cfg.Leases.Listen.Address == "" {
 		return nil
 	}
-	s.leases, err = lease.New(lease.Config{Notes: leaseNotes{s.store}, Marks: leaseMarks{s}, Max: s.cfg.Leases.Max, Logger: s.log})
+	s.leases, err = lease.New(lease.Config{Notes: leaseNotes{s.store}, Marks: leaseMarks{s}, Useless: s.uselessLease, Max: s.cfg.Leases.Max, Logger: s.log})
 	if err == nil {
 		err = metrics.Registry.Register(s.leases)
 	}
 	return err
+}
+
+// uselessLease says why the token of a lease on r could never be used under the policies as they are now, or "".
+func (s *sidecar) uselessLease(r fencing.Resource) string {
+	p := s.proxy.Policies().TakesNoLease(r)
+	switch {
+	case p == nil:
+		return ""
+	case p.Compare == policies.Hold:
+		return fmt.Sprintf("the policy %s has compare: hold: the first id that writes claims the resource, and the number of a lease is no id; write without a lease", p.Name)
+	}
+	return fmt.Sprintf("the policy %s has format: %s, and a lease hands out single numbers alone", p.Name, p.Format)
 }
 
 // leaseNotes keeps notes in the token store.

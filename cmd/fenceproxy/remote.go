@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -28,9 +27,9 @@ func fromEnvironment(admin string) bool {
 }
 
 func adminFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "admin", EnvVars: adminVariables(), Value: "http://" + policies.DefaultAdminListen, Usage: "ask the running proxy whose admin listener is at `URL`"},
-	}
+	return append([]cli.Flag{
+		&cli.StringFlag{Name: "admin", EnvVars: adminVariables(), Value: "http://" + policies.DefaultAdminListen, Usage: "ask the running proxy whose admin listener is at `URL`: http://, https:// or unix:///path"},
+	}, reachFlags("admin")...)
 }
 
 // remote is the admin listener of a running proxy.
@@ -52,15 +51,15 @@ func newRemote(c *cli.Context) (*remote, error) {
 	if url == "off" {
 		return nil, withHint(usagef("the admin listener is switched off"), "name the address of another one with --admin")
 	}
-	if !strings.Contains(url, "://") {
-		url = "http://" + url
+	url, tr, err := reach(c, "admin", url)
+	if err != nil {
+		return nil, err
 	}
+	tr.ResponseHeaderTimeout = time.Minute
 	return &remote{
 		url: url, token: token, tokenFile: c.String("admin-token-file"),
 		absent: "is the proxy running? For a stopped one name its directory with --dir",
-		http: &http.Client{Transport: &http.Transport{
-			Proxy: nil, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ResponseHeaderTimeout: time.Minute,
-		}},
+		http:   &http.Client{Transport: tr},
 	}, nil
 }
 

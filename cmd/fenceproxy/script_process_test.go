@@ -94,8 +94,10 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Setenv(name, "http://"+m[1])
 		ts.Setenv(name+"_ADDRESS", m[1])
 		ts.Setenv(name+"_ADMIN", "http://"+m[2])
+		ts.Setenv(name+"_ADMIN_ADDRESS", m[2])
 		if l := leasesAt.FindStringSubmatch(p.stdout.String()); l != nil {
 			ts.Setenv(name+"_LEASES", "http://"+l[1])
+			ts.Setenv(name+"_LEASES_ADDRESS", l[1])
 		}
 	}
 }

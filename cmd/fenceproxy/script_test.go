@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 //	stored PATH VALUE            what the upstream holds under PATH
 //	applied                      print the writes that took effect, in order: METHOD PATH TOKEN
 //	held NAME, release NAME      wait for a write with the header "X-Hold: NAME" to reach the upstream; let it take effect
-//	start NAME ARGS...           run fenceproxy ARGS in the background until it serves; $NAME, $NAME_ADMIN and $NAME_LEASES are its URLs, $NAME_ADDRESS its address
+//	start NAME ARGS...           run fenceproxy ARGS in the background until it serves; $NAME, $NAME_ADMIN and $NAME_LEASES are its URLs, $NAME_ADDRESS and the like its addresses
 //	launch NAME ARGS...          the same without waiting
 //	await NAME PATTERN           wait until its standard error matches
 //	signal NAME SIGNAL           send TERM, INT, HUP or KILL
@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 //	http-start NAME ..., http-done NAME     the same in the background
 //	pasted FILE OUT              write the command lines that FILE shows to OUT
 //	dav [fold] [slow]            start a WebDAV store over the directory dav; its URL is $DAV
+//	certificates                 write an authority, a server's and a client's certificate: ca, server and client, .pem and .key
 //	needs PROGRAM                skip the script if PROGRAM is not installed; fail if FENCEPROXY_NO_SKIP=1
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -51,7 +52,7 @@ func TestScripts(t *testing.T) {
 			"store": cmdStore, "stored": cmdStored, "applied": cmdApplied, "held": cmdHeld, "release": cmdRelease,
 			"start": cmdStart, "launch": cmdLaunch, "await": cmdAwait, "signal": cmdSignal, "stopped": cmdStopped,
 			"http": cmdHTTP, "http-start": cmdHTTPStart, "http-done": cmdHTTPDone,
-			"exit": cmdExit, "pasted": cmdPasted, "needs": cmdNeeds, "dav": cmdDAV,
+			"exit": cmdExit, "pasted": cmdPasted, "needs": cmdNeeds, "dav": cmdDAV, "certificates": cmdCertificates,
 		},
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -66,16 +65,9 @@ SIGHUP reads the policies anew; a bad file changes nothing. SIGTERM lets writes 
 				cfg: cfg, acceptKeyChange: c.Bool("accept-key-change"), shutdown: c.Duration("shutdown-timeout"), lockWait: c.Duration("lock-wait"),
 				reload:   func() (*policies.Config, error) { return loadConfig(c) },
 				log:      logger,
-				listenOn: func(address string) (net.Listener, error) { return net.Listen("tcp", address) },
+				listenOn: listenOn,
 				ready: func(at addresses) {
-					admin, leases := "off", ""
-					if at.admin != "" {
-						admin = "on " + at.admin
-					}
-					if at.leases != "" {
-						leases = fmt.Sprintf("fenceproxy: leases on %s\n", at.leases)
-					}
-					fmt.Fprintf(c.App.Writer, "fenceproxy: serving on %s, forwarding to %s, admin %s\n%s", at.listen, cfg.Upstream, admin, leases)
+					fmt.Fprint(c.App.Writer, at.announce(cfg))
 				},
 			}
 			return s.run(c.Context)
@@ -98,12 +90,45 @@ type sidecar struct {
 	store    *tokenstore.Store
 	gate     *gate.Gate
 	proxy    *proxy.Proxy
+	forward  *proxy.Forward // nil if forward mode is off
 	leases   *lease.Manager // nil if they are off
+	servers  []*proxy.Server
 	stopping atomic.Bool
 }
 
 // addresses are those of the listeners. What is off is empty.
-type addresses struct{ listen, admin, leases string }
+type addresses struct{ listen, admin, leases, forward string }
+
+// announce is what serve prints when it is ready.
+func (at addresses) announce(cfg *policies.Config) string {
+	var b strings.Builder
+	admin := "off"
+	if at.admin != "" {
+		admin = "on " + at.admin
+	}
+	switch {
+	case at.listen != "":
+		fmt.Fprintf(&b, "fenceproxy: serving on %s, forwarding to %s, admin %s\n", at.listen, cfg.Upstream, admin)
+	default:
+		fmt.Fprintf(&b, "fenceproxy: serving, admin %s\n", admin)
+	}
+	if at.forward != "" {
+		fmt.Fprintf(&b, "fenceproxy: forward mode on %s, to %s\n", at.forward, strings.Join(storeNames(cfg), ", "))
+	}
+	if at.leases != "" {
+		fmt.Fprintf(&b, "fenceproxy: leases on %s\n", at.leases)
+	}
+	return b.String()
+}
+
+// storeNames lists the stores of forward mode.
+func storeNames(cfg *policies.Config) []string {
+	var names []string
+	for i := range cfg.Forward.Stores {
+		names = append(names, cfg.Forward.Stores[i].Upstream.String())
+	}
+	return names
+}
 
 // gcPercent trades memory for time: the heap of a proxy is small, and collecting it often costs speed.
 const gcPercent = 200
@@ -188,22 +213,31 @@ func (s *sidecar) build() (*proxy.Metrics, error) {
 		s.log.Warn("the last run did not stop cleanly: new tokens wait until its writes cannot land any more", "dur", hold.String())
 	}
 	timed := &timedStore{Store: s.store}
-	s.gate = gate.New(timed, gate.Config{Recover: hold})
+	s.gate = gate.New(timed, gate.Config{
+		Recover: hold, MaxWaiters: s.cfg.Limits.WaitersPerResource, MaxWaitersTotal: s.cfg.Limits.Waiters,
+	})
 	metrics := proxy.NewMetrics(s.gate)
+	metrics.CountResources(s.store.Marks)
 	timed.observe = metrics.Advance.Observe
 	s.proxy, err = proxy.New(proxy.Config{
 		Upstream: s.cfg.Upstream, Spool: s.cfg.Spool, SpoolFloor: 2 * uint64(s.cfg.TokenStore.MinFree),
 		Policies: s.cfg.Policies, Gate: s.gate, Notes: s.store, Logger: s.log, Metrics: metrics,
+		Limits: s.cfg.Limits,
 	})
+	if err == nil && s.cfg.Forward.Listen.Address != "" {
+		s.forward, err = s.proxy.NewForward(s.cfg.Forward)
+	}
 	return metrics, err
 }
 
-// bind opens the listener for clients and, unless they are switched off, those for operators and for leases, in this order.
+// bind opens the listeners for clients, those for operators and for leases, as far as they are not switched off, in the order in which serve
+// takes them.
 func (s *sidecar) bind() (listeners []net.Listener, err error) {
 	for _, l := range []struct{ address, hint string }{
-		{s.cfg.Listen.Address, "choose another address with --listen"},
-		{s.cfg.Admin.Listen, "choose another address with --admin-listen, or switch it off with --admin-listen off"},
-		{s.cfg.Leases.Listen, "choose another address with --leases-listen, or switch leases off with --leases-listen off"},
+		{s.reverse(), "choose another address with --listen"},
+		{s.cfg.Forward.Listen.Address, "choose another address in forward.listen"},
+		{s.cfg.Admin.Listen.Address, "choose another address with --admin-listen, or switch it off with --admin-listen off"},
+		{s.cfg.Leases.Listen.Address, "choose another address with --leases-listen, or switch leases off with --leases-listen off"},
 	} {
 		if l.address == "" {
 			continue
@@ -220,31 +254,68 @@ func (s *sidecar) bind() (listeners []net.Listener, err error) {
 	return listeners, nil
 }
 
+// reverse is the address of the listener before the upstream; empty if there is forward mode only.
+func (s *sidecar) reverse() string {
+	if s.cfg.Upstream.URL == nil {
+		return ""
+	}
+	return s.cfg.Listen.Address
+}
+
 // serve serves the listeners that bind has opened. failed gets the error of one that breaks.
 func (s *sidecar) serve(listeners []net.Listener, metrics *proxy.Metrics, token string) (servers []*proxy.Server, failed chan error, err error) {
-	failed = make(chan error, len(listeners))
-	at := addresses{listen: listeners[0].Addr().String()}
-	handlers := []http.Handler{s.proxy.Handler()}
-	if s.cfg.Admin.Listen != "" {
-		at.admin = listeners[len(handlers)].Addr().String()
-		handlers = append(handlers, admin.New(admin.Config{
-			Proxy: s.proxy, Gate: s.gate, Store: s.store, Metrics: metrics, Token: token, Stopping: s.stopping.Load, Logger: s.log,
-		}))
-	}
-	if s.leases != nil {
-		at.leases = listeners[len(handlers)].Addr().String()
-		handlers = append(handlers, s.leases.Handler())
-	}
-	for i, h := range handlers {
-		tls := s.cfg.Listen.TLS
-		if i > 0 {
-			tls = nil
+	failed = make(chan error, len(listeners)+1)
+	at := addresses{}
+	clients := proxy.NewConnections(s.cfg.Limits, metrics)
+	// Leases count for themselves: a flood of writes must not keep holders from renewing. Operators always get in.
+	add := func(srv *proxy.Server, err error, address *string) error {
+		if err == nil {
+			var connections *proxy.Connections
+			switch address {
+			case &at.listen, &at.forward:
+				connections = clients
+			case &at.leases:
+				connections = proxy.NewConnections(s.cfg.Limits, metrics)
+			}
+			srv.Limit(s.cfg.Limits, connections)
+			*address = addressOf(listeners[len(servers)])
+			servers = append(servers, srv)
 		}
-		srv, err := proxy.NewServer(h, tls, s.log)
-		if err != nil {
+		return err
+	}
+	if s.reverse() != "" {
+		srv, err := proxy.NewServer(s.proxy.Handler(), s.cfg.Listen.TLS, s.log)
+		if err := add(srv, err, &at.listen); err != nil {
 			return nil, nil, err
 		}
-		servers = append(servers, srv)
+	}
+	if s.forward != nil {
+		srv, err := s.forward.NewServer(s.cfg.Forward.Listen.TLS)
+		if err := add(srv, err, &at.forward); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.cfg.Admin.Listen.Address != "" {
+		h := admin.New(admin.Config{
+			Proxy: s.proxy, Gate: s.gate, Store: s.store, Metrics: metrics, Token: token, Stopping: s.stopping.Load, Logger: s.log,
+		})
+		srv, err := proxy.NewServer(h, s.cfg.Admin.Listen.TLS, s.log)
+		if err := add(srv, err, &at.admin); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.leases != nil {
+		srv, err := proxy.NewServer(s.leases.Handler(), s.cfg.Leases.Listen.TLS, s.log)
+		if err := add(srv, err, &at.leases); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.forward != nil {
+		go func() { // ends with Shutdown, which stop calls
+			if err := s.forward.Serve(); err != nil {
+				failed <- err
+			}
+		}()
 	}
 	for i, srv := range servers {
 		go func() { // ends with Shutdown, which stop calls
@@ -253,9 +324,10 @@ func (s *sidecar) serve(listeners []net.Listener, metrics *proxy.Metrics, token 
 			}
 		}()
 	}
+	s.servers = servers
 	s.ready(at)
-	s.log.Info("serving", "listen", at.listen, "upstream", s.cfg.Upstream.String(), "admin", cmp.Or(at.admin, "off"),
-		"leases", cmp.Or(at.leases, "off"), "dir", s.cfg.TokenStore.Dir)
+	s.log.Info("serving", "listen", cmp.Or(at.listen, "off"), "upstream", s.cfg.Upstream.String(), "admin", cmp.Or(at.admin, "off"),
+		"leases", cmp.Or(at.leases, "off"), "forward", cmp.Or(at.forward, "off"), "dir", s.cfg.TokenStore.Dir)
 	return servers, failed, nil
 }
 
@@ -275,6 +347,23 @@ func (s *sidecar) wait(ctx context.Context, signals <-chan os.Signal, failed <-c
 			if err := s.reloadPolicies(); err != nil {
 				s.log.Error("reload: nothing was changed", "error", err, "hint", hintOf(err))
 			}
+			s.reloadCertificates()
+		}
+	}
+}
+
+// reloadCertificates reads the certificates anew, each for itself: one that cannot be used does not keep the others old.
+func (s *sidecar) reloadCertificates() {
+	errs := []error{s.proxy.ReloadCertificates()}
+	if s.forward != nil {
+		errs = append(errs, s.forward.ReloadCertificates())
+	}
+	for _, srv := range s.servers {
+		errs = append(errs, srv.Reload())
+	}
+	for _, err := range errs {
+		if err != nil {
+			s.log.Error("reload: a certificate cannot be used; the one from before stays", "error", err)
 		}
 	}
 }
@@ -302,6 +391,11 @@ func (s *sidecar) stop(servers []*proxy.Server, signals <-chan os.Signal) (clean
 	for _, srv := range servers {
 		if err := srv.Shutdown(ctx); err != nil {
 			s.log.Warn("requests were cut off by the shutdown", "error", err)
+		}
+	}
+	if s.forward != nil {
+		if err := s.forward.Shutdown(ctx); err != nil {
+			s.log.Warn("requests of forward mode were cut off by the shutdown", "error", err)
 		}
 	}
 	clean = s.gate.Close(ctx)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -21,7 +22,8 @@ import (
 
 func (s *sidecar) openStore(ctx context.Context) error {
 	store, err := tokenstore.Open(ctx, s.cfg.TokenStore.Dir, tokenstore.Options{
-		MustExist: s.cfg.TokenStore.MustExist, MinFree: uint64(s.cfg.TokenStore.MinFree), LockWait: s.lockWait, Logger: s.log,
+		MustExist: s.cfg.TokenStore.MustExist, MinFree: uint64(s.cfg.TokenStore.MinFree), MaxMarks: uint64(s.cfg.TokenStore.MaxResources),
+		LockWait: s.lockWait, Logger: s.log,
 	})
 	if err != nil {
 		return storeError(s.cfg.TokenStore.Dir, err)
@@ -206,12 +208,14 @@ func (s *sidecar) reloadPolicies() error {
 func (s *sidecar) fixed(cfg *policies.Config) []string {
 	var names []string
 	for name, differs := range map[string]bool{
-		"listen":      cfg.Listen.Address != s.cfg.Listen.Address || (cfg.Listen.TLS == nil) != (s.cfg.Listen.TLS == nil),
-		"upstream":    cfg.Upstream.String() != s.cfg.Upstream.String() || cfg.Upstream.Timeout != s.cfg.Upstream.Timeout || cfg.Upstream.PreserveHost != s.cfg.Upstream.PreserveHost,
+		"listen":      !reflect.DeepEqual(cfg.Listen, s.cfg.Listen),
+		"upstream":    !reflect.DeepEqual(cfg.Upstream, s.cfg.Upstream),
 		"token_store": cfg.TokenStore != s.cfg.TokenStore,
-		"admin":       cfg.Admin != s.cfg.Admin,
-		"leases":      cfg.Leases != s.cfg.Leases,
+		"admin":       !reflect.DeepEqual(cfg.Admin, s.cfg.Admin),
+		"leases":      !reflect.DeepEqual(cfg.Leases, s.cfg.Leases),
+		"forward":     !reflect.DeepEqual(cfg.Forward, s.cfg.Forward),
 		"spool":       cfg.Spool != s.cfg.Spool,
+		"limits":      cfg.Limits != s.cfg.Limits,
 		"log":         cfg.Log != s.cfg.Log,
 	} {
 		if differs {

@@ -89,9 +89,10 @@ func (a admin) only(w http.ResponseWriter, r *http.Request, method string, do fu
 // ready says whether writes that need a new mark would be admitted.
 func (a admin) ready(w http.ResponseWriter) {
 	var reasons []string
+	s := a.Store.Stats()
 	if err := a.Store.Err(); err != nil {
 		reasons = append(reasons, err.Error())
-	} else if s := a.Store.Stats(); s.FreeBytes > 0 && s.FreeBytes < s.Reserve {
+	} else if s.FreeBytes > 0 && s.FreeBytes < s.Reserve {
 		reasons = append(reasons, fmt.Sprintf("the token store's volume has %d bytes free and needs %d", s.FreeBytes, s.Reserve))
 	}
 	if a.Stopping != nil && a.Stopping() {
@@ -105,7 +106,9 @@ func (a admin) ready(w http.ResponseWriter) {
 		Ready      bool     `json:"ready"`
 		Reasons    []string `json:"reasons,omitempty"`
 		Recovering float64  `json:"recovering_seconds,omitempty"`
-	}{code == http.StatusOK, reasons, a.Gate.Recovering().Seconds()})
+		Resources  uint64   `json:"resources"`               // with a mark
+		Most       uint64   `json:"max_resources,omitempty"` // reaching it is no reason: another proxy would not help, and known resources go on
+	}{code == http.StatusOK, reasons, a.Gate.Recovering().Seconds(), s.Marks, s.MaxMarks})
 }
 
 // Policy is one line of /v1/policies.

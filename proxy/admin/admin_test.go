@@ -107,9 +107,12 @@ func TestPages(t *testing.T) {
 	if w := d.do("GET", "/metrics", "", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "fenceproxy_in_flight 0") {
 		t.Errorf("/metrics = %d %.200q", w.Code, w.Body)
 	}
-	var ready struct{ Ready bool }
-	if d.get("/readyz", 200, &ready); !ready.Ready {
-		t.Errorf("/readyz = %+v", ready)
+	var ready struct {
+		Ready     bool
+		Resources int
+	}
+	if d.get("/readyz", 200, &ready); !ready.Ready || ready.Resources != 1 {
+		t.Errorf("/readyz = %+v; want one resource", ready)
 	}
 	var pols struct{ Policies []admin.Policy }
 	if d.get("/v1/policies", 200, &pols); len(pols.Policies) != 1 || pols.Policies[0].Name != policies.UnmatchedName {

@@ -174,7 +174,7 @@ func (a admin) set(w http.ResponseWriter, r *http.Request, name fencing.Resource
 	case errors.Is(err, gate.ErrChanged):
 		fail(w, http.StatusConflict, err.Error()+": look again")
 		return
-	case errors.Is(err, tokenstore.ErrNoSpace):
+	case errors.Is(err, tokenstore.ErrNoSpace), errors.Is(err, tokenstore.ErrFull):
 		fail(w, http.StatusInsufficientStorage, err.Error())
 		return
 	case err != nil:

@@ -140,7 +140,7 @@ func drawSteps(t *rapid.T) []step {
 		return step{
 			kind: rapid.SampledFrom([]string{
 				"claim", "claim", "claim", "claim", "claim", "done", "done", "done", "refused", "not sent", "in doubt", "cancel", "pass", "pass", "pass",
-				"operator", "crash", "restart", "slow", "fail",
+				"operator", "take over", "take over", "crash", "crash", "restart", "slow", "fail",
 			}).Draw(t, "kind"),
 			r:       rapid.SampledFrom([]fencing.Resource{"r", "s"}).Draw(t, "resource"),
 			id:      rapid.SampledFrom([]string{"A", "B", "C"}).Draw(t, "id"),
@@ -151,7 +151,7 @@ func drawSteps(t *rapid.T) []step {
 			tenths:  rapid.IntRange(1, 60).Draw(t, "tenths"),
 		}
 	})
-	return rapid.SliceOfN(one, 1, 80).Draw(t, "steps")
+	return rapid.SliceOfN(one, 10, 80).Draw(t, "steps")
 }
 
 func (x *machine) do(st step) {
@@ -166,6 +166,9 @@ func (x *machine) do(st step) {
 		time.Sleep(time.Duration(st.tenths)*100*time.Millisecond + time.Millisecond)
 	case "operator":
 		x.operator(st.r)
+	case "take over": // while writes of the holder are on their way
+		x.operator(st.r)
+		x.claim(st)
 	case "crash":
 		x.crash(st)
 	case "restart":

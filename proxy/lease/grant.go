@@ -38,6 +38,9 @@ func (m *Manager) acquire(ctx context.Context, r *Request) (Grant, error) {
 	if err := r.check(); err != nil {
 		return Grant{}, err
 	}
+	if reason := m.useless(r.Name); reason != "" {
+		return Grant{}, &RequestError{reason}
+	}
 	l, w, err := m.queue(ctx, r)
 	if err != nil {
 		return Grant{}, err

@@ -48,6 +48,9 @@ const (
 type Config struct {
 	Notes Notes
 	Marks Marks
+	// Useless says, as a clause, why the token of a lease on a resource could never be used, or "" where it can, or may. It is asked for
+	// each new request, before it stands in line. Nil: they all can.
+	Useless func(r fencing.Resource) string
 	// Max bounds the leases that are known at a time. Zero means [DefaultMax].
 	Max    int
 	Logger *slog.Logger
@@ -57,6 +60,7 @@ type Config struct {
 type Manager struct {
 	notes   Notes
 	marks   Marks
+	useless func(fencing.Resource) string
 	max     int
 	log     *slog.Logger
 	folding chan struct{} // holds a value while a note is dropped, of which there is one at a time
@@ -103,6 +107,9 @@ type waiter struct {
 // New returns a manager that knows the leases of earlier runs. Those that were held run their whole time once more.
 func New(c Config) (*Manager, error) {
 	m := &Manager{notes: c.Notes, marks: c.Marks, max: c.Max, log: c.Logger, folding: make(chan struct{}, 1), leases: map[string]*lease{}}
+	if m.useless = c.Useless; m.useless == nil {
+		m.useless = func(fencing.Resource) string { return "" }
+	}
 	if m.max == 0 {
 		m.max = DefaultMax
 	}

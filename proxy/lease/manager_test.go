@@ -161,6 +161,41 @@ func TestThereIsNoTokenAboveTheHighest(t *testing.T) {
 	})
 }
 
+// A name may have a policy whose tokens are ids although no write has left a mark yet.
+func TestALeaseThatCouldNotBeUsedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, reason := &process{d: newDisk()}, ""
+		m, err := lease.New(lease.Config{Notes: p, Marks: p, Useless: func(r fencing.Resource) string {
+			if r == "seats/7" {
+				return reason
+			}
+			return ""
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		g := acquire(t, m, "seats/7", time.Minute)
+		reason = "the policy seats has compare: hold"
+		for _, wait := range []time.Duration{0, time.Second} { // at once, and before anything is said of the holder
+			_, err := m.Acquire(t.Context(), request("seats/7", time.Minute, wait))
+			if bad, ok := errors.AsType[*lease.RequestError](err); !ok || bad.Reason != reason {
+				t.Errorf("got %v; want a RequestError with the reason", err)
+			}
+		}
+		if mark, _ := p.d.mark("seats/7"); mark.Token.Lo != g.Token {
+			t.Errorf("the refusal moved the mark from %d to %d", g.Token, mark.Token.Lo)
+		}
+		acquire(t, m, "rides/7", time.Minute)
+		if _, err := m.Renew("seats/7", g.Secret); err != nil {
+			t.Errorf("a lease from before cannot be renewed: %v", err)
+		}
+		if err := m.Release("seats/7", g.Secret); err != nil {
+			t.Errorf("a lease from before cannot be released: %v", err)
+		}
+	})
+}
+
 func TestAMarkThatMovesIsOvertaken(t *testing.T) {
 	bubble(t, func(t *testing.T, m *lease.Manager, p *process) {
 		p.with(func() { p.races = 3 }) // three times a write has the token that was meant for the grant

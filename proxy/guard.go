@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/policies"
+)
+
+// guard connects to hosts that forward mode passes on unseen (unlisted: tunnel), and to none where that would be a way round the fence or into
+// the proxy's own machine:
+//
+//   - a name under which clients know a store, at whatever port;
+//   - an address at which a store is, at whatever port: another name, or the address itself;
+//   - link-local addresses, where clouds keep their credentials, and those of no host;
+//   - loopback addresses, unless the client itself comes from one. The port counts there: the machine has more than the store.
+type guard struct {
+	mode   *policies.ForwardMode
+	stores []policies.Upstream
+	lookup func(context.Context, string) ([]netip.Addr, error)
+
+	mu sync.Mutex // guards the fields below
+	// +checklocks:mu
+	conns map[*guardedConn]struct{}
+	// +checklocks:mu
+	closed bool
+}
+
+func newGuard(mode *policies.ForwardMode, reverse policies.Upstream) *guard {
+	g := &guard{mode: mode, conns: map[*guardedConn]struct{}{}}
+	g.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	for i := range mode.Stores {
+		g.stores = append(g.stores, mode.Stores[i].Upstream)
+	}
+	if reverse.URL != nil {
+		g.stores = append(g.stores, reverse)
+	}
+	return g
+}
+
+// errGuarded is why the guard does not connect.
+var errGuarded = errors.New("unlisted: tunnel does not lead there: it is a store's own address, or one of this machine")
+
+// dial connects to an unlisted host. The context is that of the client's request.
+func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if g.namesStore(host) {
+		return nil, fmt.Errorf("%w (%s)", errGuarded, host)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	taken, err := g.addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	local := fromLoopback(ctx)
+	d := net.Dialer{ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(at)
+		if err != nil || refused(netip.AddrPortFrom(to.Addr().Unmap(), to.Port()), taken, local) {
+			return fmt.Errorf("%w (%s)", errGuarded, at)
+		}
+		return nil
+	}}
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return nil, errGuarded
+	}
+	return g.keep(t)
+}
+
+// refused reports whether an address is one that no unlisted host may have.
+func refused(to netip.AddrPort, taken []netip.AddrPort, local bool) bool {
+	ip := to.Addr()
+	if ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsLoopback() && !local {
+		return true
+	}
+	for _, t := range taken {
+		if t.Addr() == ip && (t.Port() == to.Port() || !ip.IsLoopback()) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesStore reports whether clients know a store under the host, at any port.
+func (g *guard) namesStore(host string) bool {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	for i := range g.mode.Stores {
+		for _, name := range g.mode.Stores[i].Names() {
+			h, _, err := net.SplitHostPort(strings.TrimPrefix(name, "*."))
+			if err == nil && (h == host || strings.HasPrefix(name, "*.") && strings.HasSuffix(host, "."+h)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// addresses returns where the stores are now. A store that cannot be found might be anywhere: nothing is connected to then.
+func (g *guard) addresses(ctx context.Context) (out []netip.AddrPort, err error) {
+	for _, s := range g.stores {
+		if s.Socket != "" {
+			continue
+		}
+		hosts := []string{s.URL.Host}
+		if s.Dial != "" {
+			hosts = append(hosts, s.Dial)
+		}
+		for i, hostport := range hosts {
+			at, _ := policies.Authority(s.URL.Scheme, hostport)
+			host, port, err := net.SplitHostPort(at)
+			if err != nil {
+				return nil, err
+			}
+			n, err := netip.ParseAddrPort("0.0.0.0:" + port)
+			if err != nil {
+				return nil, err
+			}
+			ips, err := g.lookup(ctx, host)
+			if err != nil && (i == 1 || s.Dial == "") {
+				return nil, fmt.Errorf("the store %s cannot be found, so no unlisted host can be told from it: %w", host, err)
+			}
+			for _, ip := range ips {
+				out = append(out, netip.AddrPortFrom(ip.Unmap(), n.Port()))
+			}
+		}
+	}
+	return out, nil
+}
+
+// fromLoopback reports whether the client of a request is on this machine.
+func fromLoopback(ctx context.Context) bool {
+	c, ok := connAs[*net.TCPConn](ctx)
+	if !ok {
+		return false
+	}
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	return err == nil && at.Addr().Unmap().IsLoopback()
+}
+
+// guardedConn is a connection to an unlisted host.
+type guardedConn struct {
+	*net.TCPConn
+	g *guard
+}
+
+func (g *guard) keep(t *net.TCPConn) (net.Conn, error) {
+	c := &guardedConn{t, g}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		t.Close()
+		return nil, net.ErrClosed
+	}
+	g.conns[c] = struct{}{}
+	return c, nil
+}
+
+// Close implements [net.Conn].
+func (c *guardedConn) Close() error {
+	c.g.mu.Lock()
+	delete(c.g.conns, c)
+	c.g.mu.Unlock()
+	return c.TCPConn.Close()
+}
+
+// close cuts all connections, and lets none be made.
+func (g *guard) close() {
+	g.mu.Lock()
+	g.closed = true
+	conns := g.conns
+	g.conns = map[*guardedConn]struct{}{}
+	g.mu.Unlock()
+	for c := range conns {
+		c.TCPConn.Close()
+	}
+}
