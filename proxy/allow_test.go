@@ -149,12 +149,13 @@ func TestUpstreamThatWantsACertificate(t *testing.T) {
 			{"right", good, yaml(caFile, certFile, keyFile), 201, "admitted", ""},
 			{"expired", expired, yaml(caFile, certFile, keyFile), 502, "admitted", "certificate has expired"},
 			{"of another authority", good, yaml(strangerCert, certFile, keyFile), 502, "admitted", "certificate signed by unknown authority"},
-			{"our own is not accepted", good, yaml(caFile, strangerCert, strangerKey), 502, "in-doubt", "tls: "}, // with TLS 1.3 that is known only after the request was sent,
+			{"our own is not accepted", good, yaml(caFile, strangerCert, strangerKey), 502, "in-doubt", "tls: "}, // with TLS 1.3 that is mostly known only after the request was sent
 		} {
 			t.Run(mode+"/"+tt.name, func(t *testing.T) {
 				r := newRig(t, tt.url, strings.Replace(tt.yaml, "in_doubt_hold", "request_body: "+mode+", in_doubt_hold", 1))
 				got := r.must("PUT", "/a", "body", "Fencing-Token", "7")
-				if got.code != tt.code || got.header.Get("Fencing-Status") != tt.status {
+				early := tt.status == "in-doubt" && got.header.Get("Fencing-Status") == "admitted" && strings.Contains(got.body, `"forwarded": "no"`)
+				if got.code != tt.code || got.header.Get("Fencing-Status") != tt.status && !early {
 					t.Fatalf("got %v; want %d %s", got, tt.code, tt.status)
 				}
 				if tt.code == 502 && tt.status == "admitted" && !strings.Contains(got.body, `"forwarded": "no"`) {

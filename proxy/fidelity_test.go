@@ -182,8 +182,8 @@ func TestAnswersArriveAsSent(t *testing.T) {
 				t.Errorf("the trailer is missing")
 			}
 		}},
-		{"redirect", "PUT", "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n", func(t *testing.T, got string) {
-			if !strings.Contains(got, "HTTP/1.1 307") || !strings.Contains(got, "Location: http://elsewhere/\r\n") {
+		{"redirect", "PUT", "HTTP/1.1 303 See Other\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n", func(t *testing.T, got string) {
+			if !strings.Contains(got, "HTTP/1.1 303") || !strings.Contains(got, "Location: http://elsewhere/\r\n") {
 				t.Errorf("the redirect was followed or changed")
 			}
 		}},

@@ -204,7 +204,7 @@ func (f *Forward) within(w http.ResponseWriter, r *http.Request) {
 	}
 	v := t.via
 	v.scheme = "http"
-	if r.TLS != nil {
+	if _, ok := r.Context().Value(connKey{}).(*tls.Conn); ok { // not r.TLS, which an HTTP/2 client can unset by its :scheme
 		v.scheme = "https"
 	}
 	f.p.serve(w, r, &v)

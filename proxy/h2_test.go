@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -456,6 +457,9 @@ func TestH2BrokenAnswerResetsItsStreamAlone(t *testing.T) {
 		if got = f.next(); got != "EOF" && !strings.HasPrefix(got, "goaway") {
 			t.Fatalf("the connection ended with %q; want its orderly end", got)
 		}
+	}
+	if _, err := f.conn.(*tls.Conn).NetConn().Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("beneath TLS the connection ended with %v; want its orderly end", err)
 	}
 	if err := receive(t, "Shutdown returns", stopped); err != nil {
 		t.Errorf("Shutdown: %v", err)

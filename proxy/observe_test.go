@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,7 +166,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
-				if l.GetName() != "policy" && l.GetName() != "outcome" || strings.Contains(l.GetValue(), "hidden7") || strings.Contains(l.GetValue(), "3440") {
+				if !slices.Contains([]string{"policy", "outcome", "limit", "reason"}, l.GetName()) || strings.Contains(l.GetValue(), "hidden7") || strings.Contains(l.GetValue(), "3440") {
 					t.Errorf("%s has the label %s=%q", f.GetName(), l.GetName(), l.GetValue())
 				}
 				if l.GetName() == "outcome" {

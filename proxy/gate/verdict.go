@@ -101,3 +101,19 @@ func (g *Gate) favourLocked(e *entry, seq uint64) (touched []*entry) {
 	}
 	return touched
 }
+
+// outrunLocked returns a [*StaleTokenError] if the write is below an unproven token that waits for an older write, which says nothing about
+// the token: it is not below one that is at the upstream. One that is due goes before that token, and waits on.
+func (a *Admission) outrunLocked() error {
+	if a.due {
+		return nil
+	}
+	for i := range a.claims {
+		c := &a.claims[i]
+		e := c.entry
+		if c.low && len(e.flights) > 0 && !slices.ContainsFunc(e.flights, func(f flight) bool { return a.token.Less(f.token) }) {
+			return &StaleTokenError{Resource: e.resource, Token: a.token, Mark: e.seenLocked().mark.Token, Greater: a.greater}
+		}
+	}
+	return nil
+}

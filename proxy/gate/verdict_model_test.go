@@ -19,7 +19,7 @@ import (
 // The model of writes whose tokens are not proven yet knows which tokens were accepted on a resource, who waits, in order of arrival, and
 // who is in flight. From that follows what may be refused, and who may go before whom:
 //
-//   - stale is what is below an accepted token, and nothing else;
+//   - stale is what is below an accepted token, and after a second what is below one that an older write keeps from going out;
 //   - a higher token that is still here goes first, unless somebody was turned away while the lower one waited, and the higher one came
 //     later: from then on the order is that of arrival, until the line is empty;
 //   - whoever waited while somebody was turned away goes before all that came later.
@@ -37,6 +37,7 @@ type verdict struct {
 	*attempt
 	n        uint64
 	came     int
+	since    time.Time
 	wronged  bool // somebody was turned away on one of its resources while it waited
 	perhaps  bool // or gave up, and was not to count then: whether it had been seen the model does not know
 	deadline time.Time
@@ -67,7 +68,7 @@ func (x *verdicts) do(st step) error {
 		w.Token, w.Greater, w.Exclusive, w.RevertUnsent = fencing.Number(n), st.greater, st.exclusive, x.revert
 		w.DrainTimeout = time.Duration(st.seconds)*time.Second + time.Second/4
 		x.came++
-		p := &verdict{n: n, came: x.came, attempt: &attempt{w: w}, deadline: time.Now().Add(w.DrainTimeout)}
+		p := &verdict{n: n, came: x.came, since: time.Now(), attempt: &attempt{w: w}, deadline: time.Now().Add(w.DrainTimeout)}
 		below, used := x.stale(p)
 		if err := x.g.Check(w); isStale(err) != (below || used) {
 			return fmt.Errorf("Check(%d) = %w; want stale: %v", n, err, below || used)
@@ -138,6 +139,7 @@ func (x *verdicts) accept(p *verdict) {
 func (x *verdicts) look() error {
 	synctest.Wait()
 	now := time.Now()
+	flights := slices.Clone(x.flights)
 	x.flights = slices.DeleteFunc(x.flights, func(p *verdict) bool { return !p.until.IsZero() && !p.until.After(now) })
 	was := slices.Clone(x.waiting)
 	x.keep(was)
@@ -161,13 +163,32 @@ func (x *verdicts) look() error {
 				return err
 			}
 			x.flights = append(x.flights, p)
-		case isStale(p.err) && (below || used):
+		case isStale(p.err) && (below || used || x.outrun(p, flights, was)):
 		case busy && !p.deadline.After(p.at), errors.Is(p.err, context.Canceled):
 		default:
 			return fmt.Errorf("Enter(%d) = %w; accepted %v", p.n, p.err, x.good)
 		}
 	}
 	return x.lookAtMarks()
+}
+
+// outrun reports whether what kept p waiting was, on one of its resources, a flight that is not above it: the higher token, of whose verdict
+// nobody knew, had not gone out.
+func (x *verdicts) outrun(p *verdict, flights, was []*verdict) bool {
+	if p.wronged || p.at.Before(p.since.Add(time.Second)) && p.at.Before(p.deadline) {
+		return false
+	}
+	for _, q := range was {
+		if q.returned() && q.err == nil && !q.at.After(p.at) {
+			flights = append(slices.Clone(flights), q)
+		}
+	}
+	return slices.ContainsFunc(p.w.Resources, func(r fencing.Resource) bool {
+		there := slices.DeleteFunc(slices.Clone(flights), func(q *verdict) bool {
+			return !slices.Contains(q.w.Resources, r) || !q.until.IsZero() && q.until.Before(p.at)
+		})
+		return len(there) > 0 && !slices.ContainsFunc(there, func(q *verdict) bool { return q.n > p.n })
+	})
 }
 
 // keep takes note of tokens that count although their writers gave up, or were stale on another resource. Whether a writer's token had been seen by then, the gate says: of one

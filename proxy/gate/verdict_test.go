@@ -288,6 +288,7 @@ func TestVerdictIsNotWaitedFor(t *testing.T) {
 	hold.Holder = "id"
 	for name, w := range map[string]gate.Write{
 		"a hold":         hold,
+		"beside a tree":  {Resources: []fencing.Resource{"r"}, Trees: []gate.Tree{{Key: "x?tree", Prefix: "x/"}}, Token: fencing.Number(34), DrainTimeout: time.Minute},
 		"a tree":         {Trees: []gate.Tree{{Key: "r", Prefix: "r/"}}, Token: fencing.Number(34), DrainTimeout: time.Minute},
 		"lies in a tree": {Resources: []fencing.Resource{"x"}, Under: []fencing.Resource{"r"}, Token: fencing.Number(34), DrainTimeout: time.Minute},
 	} {
@@ -445,10 +446,10 @@ func TestRevertUnsent(t *testing.T) {
 			bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
 				a := enter(t, g, write("r", 34))
 				w := tc.w(write("r", 50))
-				w.DrainTimeout = time.Second
+				w.DrainTimeout = time.Second / 2
 				p := try(g, w)
 				low := try(g, write("r", 34)) // for the verdict on 50
-				p.wantBusyAfter(t, time.Second, gate.BusyError{Resource: "r", Reason: gate.BusyInFlight, RetryAfter: time.Second})
+				p.wantBusyAfter(t, time.Second/2, gate.BusyError{Resource: "r", Reason: gate.BusyInFlight, RetryAfter: time.Second})
 				if tc.want == 34 {
 					low.wantAdmitted(t).Done(0)
 				} else {
@@ -658,6 +659,45 @@ func TestBeingDueReachesOtherLines(t *testing.T) {
 		refused(t, a)
 		p.wantAdmitted(t).Done(0)
 		both.wantAdmitted(t).Done(0)
+		wantIdle(t, g)
+	})
+}
+
+// An exclusive write that begins to wait for a verdict on one resource keeps nobody waiting on another.
+func TestExclusiveWriteThatIsLowLetsOthersIn(t *testing.T) {
+	bubble(t, gate.Config{}, newMemStore(), func(t *testing.T, g *gate.Gate) {
+		a := enter(t, g, write("r", 33))
+		p := try(g, exclusive(writeAll(33, "r", "s")))
+		q := try(g, write("s", 33))
+		q.wantWaiting(t)
+		higher := try(g, write("r", 34))
+		q.wantAdmitted(t).Done(0)
+		a.Done(0)
+		higher.wantAdmitted(t).Done(0)
+		p.wantStale(t, "r", 34)
+		wantIdle(t, g)
+	})
+}
+
+// A newer token that waits for an older write is most likely the holder's: the older writer is told soon, not when all is over.
+func TestStaleBelowATokenThatWaits(t *testing.T) {
+	bubble(t, gate.Config{}, newMemStore(), func(t *testing.T, g *gate.Gate) {
+		a := enter(t, g, write("r", 33))
+		b := try(g, write("r", 34))
+		began := time.Now()
+		again := try(g, write("r", 33))
+		pass(2 * time.Second)
+		again.wantStale(t, "r", 34)
+		if took := again.at.Sub(began); took != time.Second {
+			t.Errorf("it was told after %v; want a second", took)
+		}
+		a.Done(0)
+		out := b.wantAdmitted(t)
+		low := try(g, write("r", 33)) // 34 is out: its verdict is worth waiting for
+		pass(10 * time.Second)
+		low.wantWaiting(t)
+		out.Done(0)
+		low.wantStale(t, "r", 34)
 		wantIdle(t, g)
 	})
 }

@@ -276,32 +276,61 @@ func (g *Gate) dequeueLocked(a *Admission) {
 	g.stats.Waiting--
 }
 
+// verdictWait is how long a write that is below an unproven token waits while that token itself has not gone out, since an older write is
+// under way. Usually the newer one is the holder's, and the older one's writer is to be told at once.
+const verdictWait = time.Second
+
 // await waits for the result that retryLocked sends. On error the admission has left.
 func (g *Gate) await(ctx context.Context, a *Admission, deadline time.Time) (verdict, error) {
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	select {
-	case r := <-a.result:
-		return r.verdict, r.err
-	case <-ctx.Done():
-	case <-timer.C:
+	for {
+		look := time.Now().Add(verdictWait)
+		timer := time.NewTimer(time.Until(earlier(look, deadline)))
+		select {
+		case r := <-a.result:
+			timer.Stop()
+			return r.verdict, r.err
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C:
+		}
+		if v, done, err := g.lookUp(ctx, a, look.Before(deadline)); done {
+			return v, err
+		}
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// lookUp decides about a write that was not judged for a while: it leaves if its time is over, its client gone, or if an older write keeps
+// the token out that it is below.
+func (g *Gate) lookUp(ctx context.Context, a *Admission, hasTime bool) (v verdict, done bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !a.waiting || a.turn { // it was judged in this very moment
 		r := <-a.result
 		if r.err == nil && ctx.Err() != nil {
 			g.withdrawLocked(a)
-			return wait, ctx.Err()
+			return wait, true, ctx.Err()
 		}
-		return r.verdict, r.err
+		return r.verdict, true, r.err
 	}
-	err := ctx.Err()
+	err = ctx.Err()
 	if err == nil {
+		err = a.outrunLocked()
+	}
+	if err == nil && !hasTime {
 		err = g.busyLocked(a)
 	}
+	if err == nil {
+		return wait, false, nil
+	}
 	g.leaveLocked(a)
-	return wait, err
+	return wait, true, err
 }
 
 // withdrawLocked takes an admission off the table whose writer is gone and of which nothing was forwarded.
