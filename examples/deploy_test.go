@@ -238,7 +238,7 @@ func TestKubernetesPodFitsTheConfiguration(t *testing.T) {
 	if inside != string(file) {
 		t.Errorf("the ConfigMap holds\n%s\nand fenceproxy.yaml\n%s", inside, file)
 	}
-	load(t, "ConfigMap", []byte(inside))
+	load(t, "kubernetes/ConfigMap", []byte(inside))
 
 	// One proxy, and never two at a time.
 	docs["Deployment"].at("spec", "replicas").is(1)

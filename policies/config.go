@@ -137,7 +137,8 @@ func Load(name string, data []byte, over Overrides) (*Config, error) {
 			unmatched = unmatchedFence
 		}
 		c.Policies = l.decodePolicies(s, unmatched, over.UnmatchedWrites)
-		c.Policies.authority, c.Policies.forward = c.Upstream.Authority, &c.Forward
+		c.Policies.setStores(c.Upstream.URL != nil, c.Upstream.Authority, &c.Forward)
+		c.checkStars(s)
 		c.crossCheck(s)
 	}
 	if len(l.problems) > 0 {

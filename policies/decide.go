@@ -14,8 +14,9 @@ import (
 // Request is what a decision looks at. Nothing in it is changed.
 type Request struct {
 	Method     string
-	Target     string // origin-form: path and query exactly as on the request line
-	Authority  string // begins the keys of the store that it is for: see [Store] and [Upstream]; may be empty
+	Target     string   // origin-form: path and query exactly as on the request line
+	Authority  string   // begins the keys of the store that it is for: see [Store] and [Upstream]; may be empty
+	Reserved   []string // what no key may begin with: see [Set.Reserved]
 	Host       string
 	Header     http.Header // with canonical keys, as net/http gives it; never the trailers
 	RemoteAddr string      // for the caller's records; no policy looks at it

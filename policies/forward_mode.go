@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,24 +33,27 @@ type Store struct {
 // Names lists the authorities under which clients reach the store, its own first.
 func (s *Store) Names() []string { return append([]string(nil), s.names...) }
 
-// Find returns the store that a client means with an authority in its canonical form (see [Authority]), or nil.
+// Find returns the store that a client means with an authority in its canonical form (see [Authority]), or nil. The exact name counts, and
+// else the longest domain that it lies below.
 func (f *ForwardMode) Find(authority string) *Store {
 	host, port, err := net.SplitHostPort(authority)
 	if err != nil {
 		return nil
 	}
+	var found *Store
+	longest := 0
 	for i := range f.Stores {
 		for _, name := range f.Stores[i].names {
-			below, wild := strings.CutPrefix(name, "*.")
 			if name == authority {
 				return &f.Stores[i]
 			}
-			if h, p, err := net.SplitHostPort(below); wild && err == nil && p == port && strings.HasSuffix(host, "."+h) {
-				return &f.Stores[i]
+			below, wild := strings.CutPrefix(name, "*.")
+			if h, p, err := net.SplitHostPort(below); wild && err == nil && p == port && len(h) > longest && strings.HasSuffix(host, "."+h) {
+				found, longest = &f.Stores[i], len(h)
 			}
 		}
 	}
-	return nil
+	return found
 }
 
 func (c *Config) decodeForward(root section) {
@@ -190,7 +194,11 @@ func (u *Upstream) address() string {
 		return ""
 	}
 	at, _ := Authority(u.URL.Scheme, cmp.Or(u.Dial, u.URL.Host)) // what is none was reported
-	return strings.Replace(at, "localhost:", "127.0.0.1:", 1)
+	host, port, _ := net.SplitHostPort(at)
+	if ip := net.ParseIP(host); host == "localhost" || ip.IsLoopback() {
+		return "127.0.0.1:" + port
+	}
+	return at
 }
 
 // checkStores finds stores that would be taken for two: one object would have two marks, and be fenced by neither.
@@ -209,6 +217,15 @@ func (c *Config) checkStores(list value, items []value) {
 				}
 			}
 			names = append(names, claim{n, store})
+		}
+		for _, n := range store.names {
+			host, _, _ := net.SplitHostPort(n)
+			for _, other := range names {
+				if h, _, _ := net.SplitHostPort(other.at); h == host && other.store != store && other.store.Authority != store.Authority {
+					items[i].warnf("make it an alias of the other one, or give both the same authority, if they are one",
+						"%s and %s are two stores of one host: if they are one store, each object has two marks", other.at, n)
+				}
+			}
 		}
 		at := store.Upstream.address()
 		if at == "" {
@@ -232,6 +249,65 @@ func (c *Config) checkStores(list value, items []value) {
 			}
 		}
 		list.warnf("name it as one of the stores does", "upstream.authority is %s, which is the authority of no store of the list", a)
+	}
+}
+
+// checkStars finds names below a domain that no key tells apart from each other, nor from paths.
+func (c *Config) checkStars(root section) {
+	for i := range c.Forward.Stores {
+		for _, name := range c.Forward.Stores[i].names {
+			if strings.HasPrefix(name, "*.") && !c.Policies.readsHost() {
+				root.at("forward").errorf("set identity: {virtual_host_base: "+strings.TrimPrefix(name[:strings.LastIndexByte(name, ':')], "*.")+"} with dialect: s3, or use {host} in the resource",
+					"the alias %s stands for many hosts, and no policy looks at the host: one object could have two keys, and two objects one", name)
+				return
+			}
+		}
+	}
+}
+
+// readsHost reports whether some policy's keys depend on the host.
+func (s *Set) readsHost() bool {
+	return s.namesBuckets() || slices.ContainsFunc(s.all, func(p *Policy) bool {
+		return slices.ContainsFunc(p.templates, func(t template) bool {
+			return slices.ContainsFunc(t.parts, func(pt part) bool { return pt.kind == partHost })
+		})
+	})
+}
+
+// Authorities lists, by the ways to a store, the authority that begins its keys. When one changes, the marks of that store begin anew.
+func (s *Set) Authorities() map[string]string {
+	out := map[string]string{}
+	if s.reverse {
+		out["upstream"] = cmp.Or(s.authority, "(none)")
+	}
+	if s.forward == nil {
+		return out
+	}
+	for i := range s.forward.Stores {
+		store := &s.forward.Stores[i]
+		for _, name := range store.names {
+			out["forward "+name] = store.Authority
+		}
+		if at := store.Upstream.address(); at != "" {
+			out["forward at "+at] = store.Authority
+		}
+	}
+	return out
+}
+
+// Reserved lists what no key of the upstream's resources may begin with, if those begin with no authority themselves: the keys of the stores
+// of forward mode do.
+func (s *Set) Reserved() []string { return s.reserved }
+
+// KeepStores has the set know the stores of another one, which are served until the process ends. It is called before the set is used.
+func (s *Set) KeepStores(of *Set) { s.setStores(of.reverse, of.authority, of.forward) }
+
+func (s *Set) setStores(reverse bool, authority string, forward *ForwardMode) {
+	s.reverse, s.authority, s.forward, s.reserved = reverse, authority, forward, nil
+	if authority == "" && forward != nil {
+		for i := range forward.Stores {
+			s.reserved = append(s.reserved, forward.Stores[i].Authority+"/")
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fenceproxy/fenceproxy/policies"
 )
 
@@ -68,6 +70,7 @@ func TestForwardModeIsReadStrictly(t *testing.T) {
 		{"the listener of the upstream", "upstream: {url: \"http://127.0.0.1:9000\"}\nlisten: 127.0.0.1:3128\n" + forwardHead + "  upstreams: [{url: \"http://a.test\"}]", "has the address of"},
 		{"the upstream is named but not given", "upstream: {timeout: 1s}\n" + forwardHead + "  upstreams: [{url: \"http://a.test\"}]", "the upstream is missing"},
 		{"listen without an upstream", "listen: 127.0.0.1:8080\n" + forwardHead + "  upstreams: [{url: \"http://a.test\"}]", "it has no effect"},
+		{"a star that nobody looks at", forwardHead + "  upstreams: [{url: \"http://a.test\", aliases: [\"http://*.a.test\"]}]", "no policy looks at the host"},
 		{"an unknown rule", forwardHead + "  unlisted: pass\n  upstreams: [{url: \"http://a.test\"}]", "unlisted"},
 		{"an unknown key", forwardHead + "  upstreams: [{url: \"http://a.test\", host: x}]", "host"},
 		{"no authority", forwardHead + "  upstreams: [{url: \"http://a.test\", authority: \"a.test/x\"}]", "is not an authority"},
@@ -88,6 +91,8 @@ func TestForwardModeFindsStores(t *testing.T) {
   upstreams:
     - {url: "https://s3.test", aliases: ["http://s3.test", "https://*.s3.test"]}
     - {url: "http://dav.test:8000", authority: "store.test:80"}
+    - {url: "https://x.s3.test", aliases: ["https://*.y.s3.test"]}
+defaults: {dialect: s3, identity: {virtual_host_base: s3.test}}
 `), policies.Overrides{})
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +100,7 @@ func TestForwardModeFindsStores(t *testing.T) {
 	for authority, want := range map[string]string{
 		"s3.test:443": "s3.test:443", "s3.test:80": "s3.test:443", "b.s3.test:443": "s3.test:443", "a.b.s3.test:443": "s3.test:443",
 		"b.s3.test:80": "", "xs3.test:443": "", "s3.test:444": "", "dav.test:8000": "store.test:80", "dav.test:80": "", "store.test:80": "",
+		"x.s3.test:443": "x.s3.test:443", "b.y.s3.test:443": "x.s3.test:443", "y.s3.test:443": "s3.test:443", // the closest name
 	} {
 		got := ""
 		if s := c.Forward.Find(authority); s != nil {
@@ -143,19 +149,41 @@ policies: [{name: dav, match: {path: "/dav/{rest...}"}, resource: "dav/{rest}"}]
 	}
 }
 
-func TestAuthorityOfTheUpstreamIsPartOfTheKeys(t *testing.T) {
-	text := "policies: [{name: rides, match: {path: \"/rides/{id}\"}, resource: \"rides/{id}\"}]\n"
-	before := load(t, text).Policies.Fingerprints()["rides"]
-	c, err := policies.Load("test.yaml", []byte("upstream: {url: \"http://127.0.0.1:9000\", authority: \"store.test:80\"}\n"+text), policies.Overrides{})
+func TestAuthoritiesAreListedByTheWaysToAStore(t *testing.T) {
+	c, err := policies.Load("test.yaml", []byte(`
+unmatched_writes: fence
+upstream: {url: "http://127.0.0.1:9000", authority: "store.test:80"}
+forward: {listen: "127.0.0.1:3128", upstreams: [{url: "http://store.test", aliases: ["http://s.test"], dial: "[::1]:9000"}, {url: "http://b.test", authority: "c.test:1"}]}
+`), policies.Overrides{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after := c.Policies.Fingerprints()["rides"]; after == before {
-		t.Errorf("the fingerprint is %q with and without an authority; want a change", after)
+	want := map[string]string{
+		"upstream": "store.test:80", "forward store.test:80": "store.test:80", "forward s.test:80": "store.test:80", "forward at 127.0.0.1:9000": "store.test:80",
+		"forward b.test:80": "c.test:1", "forward at b.test:80": "c.test:1",
 	}
-	for url, want := range map[string]string{"http://x.test": "store.test:80", "": "store.test:80"} {
-		if got := c.Policies.AuthorityOf("http", strings.TrimPrefix(url, "http://")); got != want {
-			t.Errorf("AuthorityOf(%q) = %q; want %q", url, got, want)
+	if diff := cmp.Diff(want, c.Policies.Authorities()); diff != "" {
+		t.Errorf("Authorities (-want +got):\n%s", diff)
+	}
+	for host, want := range map[string]string{"x.test": "store.test:80", "": "store.test:80", "b.test": "c.test:1"} {
+		if got := c.Policies.AuthorityOf("http", host); got != want {
+			t.Errorf("AuthorityOf(%q) = %q; want %q", host, got, want)
+		}
+	}
+	if got := load(t, "unmatched_writes: fence").Policies.Authorities(); got["upstream"] != "(none)" {
+		t.Errorf("without an authority: %q", got)
+	}
+}
+
+func TestKeysOfTheUpstreamBeginAsNoOtherStores(t *testing.T) {
+	s := load(t, `
+unmatched_writes: fence
+forward: {listen: "127.0.0.1:3128", upstreams: [{url: "http://store.test"}]}
+`).Policies
+	for target, bad := range map[string]bool{"/store.test:80/k": true, "/store.test:80": true, "/STORE.test:80/k": false, "/store.test:8/k": false, "/k": false} {
+		d := s.Decide(&policies.Request{Method: "PUT", Target: target, Reserved: s.Reserved(), Header: map[string][]string{"Fencing-Token": {"34"}}})
+		if got := d.Action == policies.Reject; got != bad {
+			t.Errorf("PUT %s: %v, %v; want it refused %v", target, d.Action, d.Err, bad)
 		}
 	}
 }

@@ -91,11 +91,15 @@ const MaxPathLen = 16 << 10
 // target is canonical for a whole request target, and the host where that names the bucket.
 func (id *identity) target(path, query, host string, buf []string) (canonicalPath, string) {
 	if len(id.hosts) > 0 {
-		bucket, reason := id.bucket(hostName(host))
+		name := hostName(host)
+		bucket, reason := id.bucket(name)
 		if reason != "" {
 			return canonicalPath{}, reason
 		}
 		if bucket != "" {
+			if reason := spelledOddly(host, name, bucket); reason != "" {
+				return canonicalPath{}, reason
+			}
 			path = "/" + bucket + path
 		}
 	}
@@ -104,6 +108,20 @@ func (id *identity) target(path, query, host string, buf []string) (canonicalPat
 		reason = "the target holds a raw #"
 	}
 	return c, reason
+}
+
+// spelledOddly says why some stores would find no bucket, or another one, in a host that names one. name is how it is read here.
+func spelledOddly(host, name, bucket string) string {
+	rest, same := strings.CutPrefix(host, name)
+	switch {
+	case !same || strings.HasPrefix(rest, "."):
+		return "the host names a bucket in capitals, or ends in a dot"
+	case rest == ":80" || rest == ":443":
+		return "the host names a bucket and a port that clients leave out"
+	case strings.Contains(bucket, "."):
+		return "the host names a bucket with a dot in it, which some stores cut there; name it in the path"
+	}
+	return ""
 }
 
 // bucket returns the name that stands before a virtual host base, or "".

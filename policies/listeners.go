@@ -187,6 +187,19 @@ func (c *Config) warnExposed(root section) {
 		root.at("listen").warnf("set listen.tls, sign the tokens, or let only writers reach it",
 			"%s is public, and nothing proves who sends a token", l.Address)
 	}
+	if l := c.Forward.Listen; l.Public() && !asks(l) {
+		switch {
+		case c.Forward.Tunnel:
+			at("forward", "listen").warnf("bind it to 127.0.0.1, set tls.client_ca, or unlisted: refuse",
+				"%s is public and with unlisted: tunnel leads whoever reaches it anywhere", l.Address)
+		case c.Policies != nil && !c.Policies.asks():
+			at("forward", "listen").warnf("sign the tokens, or let only writers reach it",
+				"%s is public, and nothing proves who sends a token", l.Address)
+		}
+	}
+	if c.Forward.Tunnel && c.Limits.Connections == 0 && c.Limits.ConnectionsPerClient == 0 {
+		at("forward", "unlisted").warnf("set limits.connections_per_client", "each tunnel takes two file descriptors, and there is no bound on them")
+	}
 	if u := &c.Upstream; u.URL != nil && u.Socket == "" && u.Cert == "" && !loopback(cmp.Or(u.Dial, u.URL.Host)) {
 		at("upstream", "url").warnf("let only the proxy reach it, by network or by upstream.tls.cert",
 			"the store %s is elsewhere: whoever reaches it walks round the fence", u.URL.Host)

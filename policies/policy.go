@@ -172,8 +172,10 @@ type Set struct {
 	honours     bool // some policy honours method overrides
 	strips      bool // some policy takes the token out of requests, so reads have to be looked at
 	spoken      map[dialect.Name]bool
-	authority   string       // of the store behind the upstream
+	reverse     bool         // there is an upstream
+	authority   string       // of the store behind it
 	forward     *ForwardMode // its stores
+	reserved    []string     // see Reserved
 }
 
 // Policies returns the policies of the file, in its order.
@@ -229,9 +231,6 @@ func (s *Set) Fingerprints() map[string]string {
 	out := make(map[string]string, len(s.all))
 	for _, p := range s.all {
 		out[p.Name] = p.KeyFingerprint()
-		if s.authority != "" {
-			out[p.Name] += "; authority " + s.authority
-		}
 	}
 	return out
 }

@@ -163,6 +163,9 @@ func (p *Policy) resources(e *evaluation, path canonicalPath, d *Decision) error
 		if err := r.Check(); err != nil {
 			return &KeyError{Policy: p.Name, Reason: err.Error()}
 		}
+		if e.r.reserves(key) {
+			return &KeyError{Policy: p.Name, Reason: "begins as those of a store of forward mode do; set upstream.authority, which tells them apart"}
+		}
 		d.Resources = append(d.Resources, r)
 	}
 	return nil
@@ -174,6 +177,16 @@ func appendAuthority(key []byte, authority string) []byte {
 		return key
 	}
 	return append(append(key, authority...), '/')
+}
+
+// reserves reports whether a key is kept for another store.
+func (r *Request) reserves(key []byte) bool {
+	for _, prefix := range r.Reserved {
+		if strings.HasPrefix(string(key)+"/", prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func sorted(rs []fencing.Resource) []fencing.Resource {

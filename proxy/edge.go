@@ -49,7 +49,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, v *via) {
 		return
 	}
 	x.decision = x.set.Decide(&policies.Request{
-		Method: r.Method, Target: x.target, Authority: x.authority(), Host: r.Host, Header: r.Header, RemoteAddr: r.RemoteAddr, Client: x.clientNames(),
+		Method: r.Method, Target: x.target, Authority: x.authority(), Reserved: x.reserved(), Host: r.Host, Header: r.Header, RemoteAddr: r.RemoteAddr, Client: x.clientNames(),
 	})
 	x.bindUpload()
 	if f := x.decision.Forward; f != nil && f.Target != "" {

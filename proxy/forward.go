@@ -36,6 +36,7 @@ type Forward struct {
 	inner   *Server // of the requests in opened tunnels
 	opened  *tunnels
 	opening sync.WaitGroup // tunnels whose first byte is waited for
+	waiting sync.Map       // the same tunnels
 }
 
 // NewForward returns a forward proxy that shares everything but the stores with p. It connects nowhere; the error is about files.
@@ -51,7 +52,7 @@ func (p *Proxy) NewForward(mode policies.ForwardMode) (*Forward, error) {
 	}
 	if mode.CA.Cert != "" {
 		var err error
-		if f.leaves, err = newLeaves(mode.CA); err != nil {
+		if f.leaves, err = newLeaves(mode.CA, p.log); err != nil {
 			return nil, err
 		}
 	}
@@ -91,12 +92,12 @@ func (f *Forward) goproxy() *goproxy.ProxyHttpServer {
 		if !is[*notConnectedError](err) { // the tunnel was open: what is written now would be taken for the host's
 			return
 		}
-		code := http.StatusBadGateway
+		code, status := http.StatusBadGateway, ""
 		if errors.Is(err, errGuarded) {
-			code = http.StatusForbidden
+			code, status = http.StatusForbidden, statusHeader+": "+statusRefused+"\r\n"
 		}
 		f.log.Info("not passed on", "host", ctx.Req.RequestURI, keyError, err)
-		_, _ = fmt.Fprintf(w, "HTTP/1.1 %d %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", code, http.StatusText(code)) // the client may be gone
+		_, _ = fmt.Fprintf(w, "HTTP/1.1 %d %s\r\n%sContent-Length: 0\r\nConnection: close\r\n\r\n", code, http.StatusText(code), status) // the client may be gone
 	}
 	hijack := &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: f.open}
 	pass := &goproxy.ConnectAction{Action: goproxy.ConnectAccept}
@@ -133,6 +134,7 @@ func (f *Forward) plainProxy() *httputil.ReverseProxy {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			f.log.Info("not passed on", "host", r.URL.Host, keyError, err)
 			if errors.Is(err, errGuarded) {
+				w.Header().Set(statusHeader, statusRefused)
 				http.Error(w, errGuarded.Error(), http.StatusForbidden)
 				return
 			}
@@ -186,7 +188,7 @@ func (f *Forward) via(r *http.Request) *via {
 	if !ok {
 		return &via{err: &refusedError{http.StatusBadRequest, "the request target does not name a host and a port"}}
 	}
-	v := &via{named: at, scheme: scheme, client: r.TLS}
+	v := &via{mode: &f.mode, named: at, scheme: scheme, client: r.TLS}
 	switch store := f.mode.Find(at); {
 	case store != nil:
 		v.store, v.up = store, f.legs[store]
@@ -214,7 +216,9 @@ func (f *Forward) within(w http.ResponseWriter, r *http.Request) {
 func (f *Forward) open(r *http.Request, client net.Conn, _ *goproxy.ProxyCtx) {
 	v := viaOf(r.Context())
 	t := &tunnel{Conn: client, via: *v}
-	f.opening.Go(func() { // ends when the first byte came, or with the deadline
+	f.waiting.Store(t, client)
+	f.opening.Go(func() { // ends when the first byte came, with the deadline, or with Shutdown
+		defer f.waiting.Delete(t)
 		if err := f.begin(t); err != nil {
 			f.log.Debug("a tunnel was not opened", keyError, err, "host", v.named)
 			t.Close()
@@ -226,6 +230,11 @@ func (f *Forward) open(r *http.Request, client net.Conn, _ *goproxy.ProxyCtx) {
 func (f *Forward) begin(t *tunnel) error {
 	if err := t.SetDeadline(time.Now().Add(f.inner.http.ReadHeaderTimeout)); err != nil {
 		return err
+	}
+	select {
+	case <-f.opened.closed: // Shutdown may have bounded it before
+		return net.ErrClosed
+	default:
 	}
 	if _, err := io.WriteString(t, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return err
@@ -275,8 +284,12 @@ func (f *Forward) Serve() error {
 // Shutdown opens no more tunnels and waits until the requests in them are answered. Connections to hosts that are passed on unseen are cut.
 // When ctx ends first it cuts the rest off and returns the error of ctx.
 func (f *Forward) Shutdown(ctx context.Context) error {
-	f.opened.Close()
+	_ = f.opened.Close() // never fails; no tunnel is added any more
 	f.guard.close()
+	f.waiting.Range(func(_, client any) bool {
+		_ = client.(net.Conn).SetDeadline(time.Now()) // it has not said a word
+		return true
+	})
 	err := f.inner.Shutdown(ctx)
 	f.opening.Wait()
 	for _, up := range f.legs {

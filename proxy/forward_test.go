@@ -518,3 +518,46 @@ func TestNewForwardSaysWhatIsWrongWithTheCA(t *testing.T) {
 		}
 	}
 }
+
+func TestForwardShutdownWaitsForNoSilentTunnel(t *testing.T) {
+	_, _, yaml := tlsStores(t)
+	r := newForwardRig(t, "", yaml+"limits: {header_timeout: 1h}\n", "example.com")
+	conn, err := net.Dial("tcp", r.forward)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, " 200 ") {
+		t.Fatalf("CONNECT: %q, %v", line, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := r.stop(ctx); err != nil { // it would wait for an hour
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+func TestForwardTunnelIsNoWayForRedirects(t *testing.T) {
+	to := ""
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+	}))
+	defer up.Close()
+	for _, unlisted := range []string{"refuse", "tunnel"} {
+		r := newForwardRig(t, "", fmt.Sprintf(`
+forward: {listen: "127.0.0.1:0", unlisted: %s, upstreams: [{url: "http://store.test", dial: %q}]}
+unmatched_writes: fence
+`, unlisted, up.Listener.Addr()))
+		c := r.client(t, false)
+		c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		for target, want := range map[string]int{"http://elsewhere.test/k": 502, "//elsewhere.test/k": 502, "http://store.test/l": 307, "/l": 307} {
+			if to = target; unlisted == "refuse" { // what follows is refused there
+				want = 307
+			}
+			if code, status, _ := write(t, c, "http://store.test/k", 34, "x"); code != want {
+				t.Errorf("unlisted: %s, a redirect to %s = %d %s; want %d", unlisted, target, code, status, want)
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -20,11 +21,16 @@ import (
 //   - a name under which clients know a store, at whatever port;
 //   - an address at which a store is, at whatever port: another name, or the address itself;
 //   - link-local addresses, where clouds keep their credentials, and those of no host;
-//   - loopback addresses, unless the client itself comes from one. The port counts there: the machine has more than the store.
+//   - addresses of this machine, loopback or not, unless the client itself comes from loopback; and then at none of a store's ports, if a store
+//     is on this machine: what listens on one of its addresses mostly listens on all.
+//
+// A connection on which nothing moved for a while is cut, with that of its client.
 type guard struct {
 	mode   *policies.ForwardMode
 	stores []policies.Upstream
 	lookup func(context.Context, string) ([]netip.Addr, error)
+	own    func() ([]net.Addr, error) // the addresses of this machine
+	idle   time.Duration
 
 	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
@@ -34,7 +40,7 @@ type guard struct {
 }
 
 func newGuard(mode *policies.ForwardMode, reverse policies.Upstream) *guard {
-	g := &guard{mode: mode, conns: map[*guardedConn]struct{}{}}
+	g := &guard{mode: mode, conns: map[*guardedConn]struct{}{}, own: net.InterfaceAddrs, idle: tunnelIdle}
 	g.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}
@@ -46,6 +52,9 @@ func newGuard(mode *policies.ForwardMode, reverse policies.Upstream) *guard {
 	}
 	return g
 }
+
+// tunnelIdle is how long nothing may move on a connection to an unlisted host.
+const tunnelIdle = 10 * time.Minute
 
 // errGuarded is why the guard does not connect.
 var errGuarded = errors.New("unlisted: tunnel does not lead there: it is a store's own address, or one of this machine")
@@ -66,9 +75,13 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 		return nil, err
 	}
 	local := fromLoopback(ctx)
+	here, err := g.here()
+	if err != nil {
+		return nil, err
+	}
 	d := net.Dialer{ControlContext: func(_ context.Context, _, at string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(at)
-		if err != nil || refused(netip.AddrPortFrom(to.Addr().Unmap(), to.Port()), taken, local) {
+		if err != nil || refused(netip.AddrPortFrom(to.Addr().Unmap(), to.Port()), taken, here, local) {
 			return fmt.Errorf("%w (%s)", errGuarded, at)
 		}
 		return nil
@@ -82,17 +95,35 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 		c.Close()
 		return nil, errGuarded
 	}
-	return g.keep(t)
+	return g.keep(ctx, t)
 }
 
+// here returns whether an address is one of this machine.
+func (g *guard) here() (func(netip.Addr) bool, error) {
+	addrs, err := g.own()
+	if err != nil {
+		return nil, err
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			own[p.Addr().Unmap()] = true
+		}
+	}
+	return func(ip netip.Addr) bool { return ip.IsLoopback() || own[ip] }, nil
+}
+
+// awsMetadata is where EC2 keeps credentials under IPv6. Its address is not link-local.
+var awsMetadata = netip.MustParseAddr("fd00:ec2::254")
+
 // refused reports whether an address is one that no unlisted host may have.
-func refused(to netip.AddrPort, taken []netip.AddrPort, local bool) bool {
-	ip := to.Addr()
-	if ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsLoopback() && !local {
+func refused(to netip.AddrPort, taken []netip.AddrPort, here func(netip.Addr) bool, local bool) bool {
+	ip := to.Addr().WithZone("")
+	if ip.IsUnspecified() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip == awsMetadata || here(ip) && !local {
 		return true
 	}
 	for _, t := range taken {
-		if t.Addr() == ip && (t.Port() == to.Port() || !ip.IsLoopback()) {
+		if t.Addr() == ip && (t.Port() == to.Port() || !here(ip)) || t.Port() == to.Port() && here(t.Addr()) && here(ip) {
 			return true
 		}
 	}
@@ -158,25 +189,57 @@ func fromLoopback(ctx context.Context) bool {
 // guardedConn is a connection to an unlisted host.
 type guardedConn struct {
 	*net.TCPConn
-	g *guard
+	g     *guard
+	timer *time.Timer // cuts it, and its client's, when nothing moves
 }
 
-func (g *guard) keep(t *net.TCPConn) (net.Conn, error) {
-	c := &guardedConn{t, g}
+func (g *guard) keep(ctx context.Context, t *net.TCPConn) (net.Conn, error) {
+	c := &guardedConn{TCPConn: t, g: g}
+	client, _ := ctx.Value(connKey{}).(net.Conn)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		t.Close()
+		_ = t.Close() // nothing was sent
 		return nil, net.ErrClosed
 	}
 	g.conns[c] = struct{}{}
+	c.timer = time.AfterFunc(g.idle, func() {
+		_ = c.Close() // it is cut off, as is the client's
+		if client != nil {
+			_ = client.Close()
+		}
+	})
 	return c, nil
+}
+
+// Read implements [net.Conn].
+func (c *guardedConn) Read(p []byte) (int, error) { return c.moved(c.TCPConn.Read(p)) }
+
+// Write implements [net.Conn].
+func (c *guardedConn) Write(p []byte) (int, error) { return c.moved(c.TCPConn.Write(p)) }
+
+// ReadFrom implements [io.ReaderFrom] by way of Write, which sees what moves.
+func (c *guardedConn) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{c}, r)
+}
+
+// WriteTo implements [io.WriterTo] by way of Read.
+func (c *guardedConn) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{c})
+}
+
+func (c *guardedConn) moved(n int, err error) (int, error) {
+	if n > 0 {
+		c.timer.Reset(c.g.idle)
+	}
+	return n, err
 }
 
 // Close implements [net.Conn].
 func (c *guardedConn) Close() error {
 	c.g.mu.Lock()
 	delete(c.g.conns, c)
+	c.timer.Stop()
 	c.g.mu.Unlock()
 	return c.TCPConn.Close()
 }
@@ -189,6 +252,6 @@ func (g *guard) close() {
 	g.conns = map[*guardedConn]struct{}{}
 	g.mu.Unlock()
 	for c := range conns {
-		c.TCPConn.Close()
+		_ = c.TCPConn.Close() // it is cut off
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -39,7 +40,10 @@ type leaves struct {
 }
 
 // newLeaves reads the CA. The error says what is wrong with its files.
-func newLeaves(files policies.CertFiles) (*leaves, error) {
+func newLeaves(files policies.CertFiles, log *slog.Logger) (*leaves, error) {
+	if info, err := os.Stat(files.Key); err == nil && info.Mode().Perm()&0o077 != 0 {
+		log.Warn("others can read the key of forward.ca, and imitate the stores with it: chmod 600", "file", files.Key)
+	}
 	ca, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {
 		return nil, fmt.Errorf("forward.ca: %w", err)

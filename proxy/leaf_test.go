@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -27,7 +28,7 @@ func testLeaves(t *testing.T, life time.Duration, hosts ...string) (*leaves, *x5
 	if err := ca.WriteFiles(files); err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLeaves(files)
+	l, err := newLeaves(files, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +102,7 @@ func TestLeavesAreKeptAndRenewedAndBounded(t *testing.T) {
 
 func TestGuardConnectsToNoWayRound(t *testing.T) {
 	taken := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.7:443"), netip.MustParseAddrPort("127.0.0.1:9000"), netip.MustParseAddrPort("[2001:db8::7]:443")}
+	here := func(ip netip.Addr) bool { return ip.IsLoopback() || ip == netip.MustParseAddr("10.0.0.1") }
 	for _, tt := range []struct {
 		to      string
 		local   bool // the client is on this machine
@@ -120,8 +122,14 @@ func TestGuardConnectsToNoWayRound(t *testing.T) {
 		{"169.254.169.254:80", false, true},
 		{"[fe80::1]:80", false, true},
 		{"224.0.0.1:80", false, true},
+		{"[fd00:ec2::254]:80", false, true},
+		{"127.0.0.2:9000", true, true}, // the store listens on all addresses, perhaps
+		{"[::1]:9000", true, true},
+		{"10.0.0.1:9000", true, true},
+		{"10.0.0.1:9001", true, false},
+		{"10.0.0.1:8081", false, true},
 	} {
-		if got := refused(netip.MustParseAddrPort(tt.to), taken, tt.local); got != tt.refused {
+		if got := refused(netip.MustParseAddrPort(tt.to), taken, here, tt.local); got != tt.refused {
 			t.Errorf("refused(%s, local %v) = %v; want %v", tt.to, tt.local, got, tt.refused)
 		}
 	}
@@ -131,6 +139,7 @@ func TestGuardKnowsStoresByNameAndAddress(t *testing.T) {
 	cfg, err := policies.Load("test.yaml", []byte(`
 unmatched_writes: fence
 forward: {listen: "127.0.0.1:0", unlisted: tunnel, upstreams: [{url: "http://s3.test", aliases: ["http://*.s3.test"]}]}
+defaults: {dialect: s3, identity: {virtual_host_base: s3.test}}
 `), policies.Overrides{})
 	if err != nil {
 		t.Fatal(err)
@@ -157,5 +166,54 @@ forward: {listen: "127.0.0.1:0", unlisted: tunnel, upstreams: [{url: "http://s3.
 	lost = true
 	if c, err := g.dial(t.Context(), "tcp", "127.0.0.2:"+port); err == nil || !strings.Contains(err.Error(), "cannot be found") {
 		t.Errorf("dial while the stores cannot be found = %v, %v; want an error that says so", c, err)
+	}
+}
+
+func TestGuardCutsWhatIsIdle(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	client, other := net.Pipe()
+	defer other.Close()
+	g := newGuard(&policies.ForwardMode{}, policies.Upstream{})
+	g.idle = 2 * time.Second
+	g.own = func() ([]net.Addr, error) { return nil, nil }
+	ctx := context.WithValue(t.Context(), connKey{}, client)
+	if _, err := g.dial(ctx, "tcp", ln.Addr().String()); !errors.Is(err, errGuarded) {
+		t.Fatalf("loopback for a client of whom nothing is known: %v; want errGuarded", err)
+	}
+	raw, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := g.keep(ctx, raw.(*net.TCPConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // longer than what is idle
+		if _, err := host.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatalf("cut while something moved: %v", err)
+		}
+		time.Sleep(800 * time.Millisecond) // a host that takes its time
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("an idle connection: %v; want it closed", err)
+	}
+	if _, err := other.Read(make([]byte, 1)); err == nil {
+		t.Error("the client's connection was left open")
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.conns) != 0 {
+		t.Errorf("%d connections are kept in mind; want none", len(g.conns))
 	}
 }

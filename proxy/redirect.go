@@ -12,10 +12,11 @@ import (
 
 // redirect sees to it that an answer does not lead the client past the proxy. A Location at the store itself, as that names itself, becomes
 // one at the authority that the client used. A fenced write that the store wants sent elsewhere ends here: the client that followed would
-// write there with no fence. In forward mode the client's next request comes to the proxy wherever it goes.
+// write there with no fence. In forward mode the client's next request comes to the proxy
+// wherever it goes.
 func (x *exchange) redirect(resp *http.Response) *http.Response {
 	location := resp.Header.Get("Location")
-	if location == "" || x.via != nil || x.up == nil {
+	if location == "" || x.up == nil || x.via != nil && !x.via.mode.Tunnel {
 		return resp
 	}
 	scheme, rest, absolute := strings.Cut(location, "://")
@@ -30,6 +31,13 @@ func (x *exchange) redirect(resp *http.Response) *http.Response {
 		end = len(rest)
 	}
 	authority, rest := rest[:end], rest[end:]
+	if x.via != nil { // with unlisted: tunnel the client's next request is seen only if it is for a store
+		at, ok := policies.Authority(strings.ToLower(scheme), authority)
+		if (!ok || x.via.mode.Find(at) == nil) && x.decision.Action == policies.Fence && !x.observed() && repeats(resp.StatusCode) {
+			return x.leadsAway(resp, authority)
+		}
+		return resp
+	}
 	host, port := hostPort(scheme, authority)
 	mine, _ := hostPort(x.scheme(), x.in.Host)
 	switch {

@@ -12,7 +12,8 @@ import (
 
 // via is the way by which a request of forward mode came, from the client's CONNECT or the absolute target that it sent.
 type via struct {
-	store  *policies.Store
+	mode   *policies.ForwardMode
+	store  *policies.Store // nil: the host is unlisted
 	up     *upstream
 	named  string               // the authority that the client named, in canonical form
 	scheme string               // in which it speaks to the store, as it believes
@@ -33,6 +34,14 @@ func (x *exchange) authority() string {
 		return x.via.store.Authority
 	}
 	return x.set.Authority()
+}
+
+// reserved is what no key of the request may begin with.
+func (x *exchange) reserved() []string {
+	if x.via != nil {
+		return nil
+	}
+	return x.set.Reserved()
 }
 
 // misdirectedError is a request in a tunnel to one host that names another.

@@ -58,8 +58,9 @@ func storeError(dir string, err error) error {
 
 // Names of what the proxy keeps beside the marks.
 const (
-	metaPolicy = "p/" // + policy name: its key fingerprint
-	metaSample = "s/" // + policy name: a request and its keys
+	metaPolicy = "p/"         // + policy name: its key fingerprint
+	metaSample = "s/"         // + policy name: a request and its keys
+	metaStore  = "authority/" // + a way to a store: what begins its keys
 	metaHold   = "max-in-doubt-hold"
 )
 
@@ -110,8 +111,26 @@ func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 	if err != nil {
 		return err
 	}
-	if len(changed)+len(moved) > 0 && s.store.Stats().Marks > 0 {
+	ways := set.Authorities()
+	renamed := map[string]string{} // by the way to the store
+	for way, authority := range ways {
+		old, ok, err := s.store.Meta(metaStore + way)
+		if err != nil {
+			return err
+		}
+		if ok && old != authority {
+			renamed[way] = old
+		}
+	}
+	if len(changed)+len(moved)+len(renamed) > 0 && s.store.Stats().Marks > 0 {
 		var list strings.Builder
+		for _, way := range slices.Sorted(maps.Keys(renamed)) {
+			was, now := renamed[way], ways[way]
+			if accept {
+				s.log.Warn("the keys of a store begin with another authority, and its marks begin anew: --accept-key-change", "store", way, "was", was, "now", now)
+			}
+			fmt.Fprintf(&list, "\n%s\n  was: authority %s\n  now: authority %s", way, was, now)
+		}
 		for _, m := range moved {
 			if accept {
 				s.log.Warn("requests get other resource keys, and their marks begin anew: --accept-key-change", "request", m.request, "was", m.was, "now", m.now)
@@ -130,17 +149,28 @@ func (s *sidecar) checkKeys(set *policies.Set, accept bool) error {
 				"undo the change; if it is meant, stop all writers and start once with --accept-key-change")
 		}
 	}
-	for name, print := range prints {
-		if old, ok, err := s.store.Meta(metaPolicy + name); err != nil {
+	if err := s.noteAll(metaPolicy, prints); err != nil {
+		return err
+	}
+	if err := s.noteAll(metaStore, ways); err != nil {
+		return err
+	}
+	return s.noteSamples(set, len(moved) > 0)
+}
+
+// noteAll keeps notes beside the marks, as far as they differ from those there.
+func (s *sidecar) noteAll(prefix string, notes map[string]string) error {
+	for name, text := range notes {
+		if old, ok, err := s.store.Meta(prefix + name); err != nil {
 			return err
-		} else if ok && old == print {
+		} else if ok && old == text {
 			continue
 		}
-		if err := s.store.SetMeta(metaPolicy+name, print); err != nil {
+		if err := s.store.SetMeta(prefix+name, text); err != nil {
 			return err
 		}
 	}
-	return s.noteSamples(set, len(moved) > 0)
+	return nil
 }
 
 // keyDifference returns the parts of two fingerprints that differ: most of what they hold is what the policies have in common.
@@ -177,6 +207,7 @@ func (s *sidecar) reloadPolicies() error {
 	if err != nil {
 		return err
 	}
+	cfg.Policies.KeepStores(s.cfg.Policies)
 	if err := s.checkEpochs(cfg.Policies); err != nil {
 		return err
 	}

@@ -103,12 +103,12 @@ func (a admin) ready(w http.ResponseWriter) {
 		code = http.StatusServiceUnavailable
 	}
 	answer(w, code, struct {
-		Ready      bool     `json:"ready"`
 		Reasons    []string `json:"reasons,omitempty"`
 		Recovering float64  `json:"recovering_seconds,omitempty"`
 		Resources  uint64   `json:"resources"`               // with a mark
 		Most       uint64   `json:"max_resources,omitempty"` // reaching it is no reason: another proxy would not help, and known resources go on
-	}{code == http.StatusOK, reasons, a.Gate.Recovering().Seconds(), s.Marks, s.MaxMarks})
+		Ready      bool     `json:"ready"`
+	}{reasons, a.Gate.Recovering().Seconds(), s.Marks, s.MaxMarks, code == http.StatusOK})
 }
 
 // Policy is one line of /v1/policies.

@@ -1,6 +1,7 @@
 package fencing_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -85,7 +86,7 @@ func TestCauseHoldsNothingOfTheToken(t *testing.T) {
 	} {
 		for _, f := range formats {
 			_, err := f.Parse(text)
-			pe, ok := err.(*fencing.ParseError)
+			pe, ok := errors.AsType[*fencing.ParseError](err)
 			if err == nil {
 				continue
 			}
