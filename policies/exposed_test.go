@@ -28,6 +28,11 @@ func TestWarnsOfWhatOthersReach(t *testing.T) {
 		{"leases for those with certificates", "upstream: {url: 'http://127.0.0.1:9000'}\nleases: {listen: {address: ':8082', " + tls + "}}}", policies.Overrides{}, ""},
 		{"a store elsewhere", "upstream: {url: 'http://store.test:9000'}", policies.Overrides{}, "upstream.url"},
 		{"that asks for a certificate", "upstream: {url: 'https://store.test:9000', tls: {cert: c, key: k}}", policies.Overrides{}, ""},
+		{"public forward mode", "forward: {listen: ':3128', upstreams: [{url: 'http://s.test'}]}", policies.Overrides{}, "forward.listen"},
+		{"an open proxy", "forward: {listen: ':3128', unlisted: tunnel, upstreams: [{url: 'http://s.test'}]}\nlimits: {connections: 100}", policies.Overrides{}, "forward.listen"},
+		{"forward mode with certificates", "forward: {listen: {address: ':3128', " + tls + "}}, upstreams: [{url: 'http://s.test'}]}", policies.Overrides{}, ""},
+		{"tunnels without a bound", "forward: {listen: '127.0.0.1:3128', unlisted: tunnel, upstreams: [{url: 'http://s.test'}]}", policies.Overrides{}, "forward.unlisted"},
+		{"two stores of one host", "forward: {listen: '127.0.0.1:3128', upstreams: [{url: 'http://s.test'}, {url: 'http://s.test:81'}]}", policies.Overrides{}, "forward.upstreams[1]"},
 		{"a store elsewhere by a flag", "", policies.Overrides{UpstreamURL: "http://192.0.2.1:9000"}, "upstream.url"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -561,3 +561,19 @@ unmatched_writes: fence
 		}
 	}
 }
+
+func TestForwardTunnelEndsAfterTwoLengths(t *testing.T) {
+	a, _, yaml := tlsStores(t)
+	r := newForwardRig(t, "", yaml, "example.com")
+	c := r.connect(t, "example.com:443")
+	fmt.Fprint(c, "PUT /k HTTP/1.1\r\nHost: example.com\r\nFencing-Token: 34\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+
+		"PUT /smuggled HTTP/1.1\r\nHost: example.com\r\nFencing-Token: 34\r\nContent-Length: 1\r\n\r\nx")
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	got, err := io.ReadAll(c)
+	if n := strings.Count(string(got), "HTTP/1.1 "); err != nil || n != 1 {
+		t.Errorf("%d answers, %v: %q; want one, and the end", n, err, got)
+	}
+	if got := a.applied(); len(got) > 1 || len(got) == 1 && got[0] != "PUT /k 34" {
+		t.Errorf("the store applied %q; want nothing but the first", got)
+	}
+}

@@ -198,6 +198,7 @@ func (s *sidecar) run(ctx context.Context) (err error) {
 		return err
 	}
 	clean = false
+	go s.warnReachable(ctx) // ends within a second or two
 	err = s.wait(ctx, signals, failed)
 	clean = s.stop(servers, signals)
 	return err
