@@ -16,7 +16,7 @@ type Admission struct {
 	result chan result // one element; made when the write first waits, sent to once for each wait
 	seq    uint64      // while waiting: its place among all that wait
 
-	leapt fencing.Token // a mark that the token advanced from far below; zero: none. Not changed once the write is admitted
+	leapt *fencing.Token // a mark that the token advanced from far below; nil: none. Not changed once the write is admitted
 
 	greater   bool
 	exclusive bool
@@ -76,7 +76,17 @@ func newAdmission(g *Gate, w *Write) *Admission {
 // Leapt returns a mark that the write advanced although it was so far below ([fencing.Token.FarBelow]) that the two numbers hardly come from
 // one source; ok is false if there was none.
 func (a *Admission) Leapt() (mark fencing.Token, ok bool) {
-	return a.leapt, a.leapt != fencing.Token{}
+	if a.leapt == nil {
+		return fencing.Token{}, false
+	}
+	return *a.leapt, true
+}
+
+func (a *Admission) leapLocked(from floor) {
+	if from.ok && from.mark.Token.FarBelow(a.token) {
+		mark := from.mark.Token
+		a.leapt = &mark
+	}
 }
 
 // Done says that the upstream's answer was read to its end. The gate is released after settle, the time that the store may take to

@@ -100,9 +100,7 @@ func (g *Gate) takeBackLocked(a *Admission, w *Write) (back []restoration) {
 		} else if u == nil && e.proven.below(a.token) {
 			c.on = g.unprovenLocked(a, w, e)
 			c.raised = true
-			if e.proven.ok && e.proven.mark.Token.FarBelow(a.token) {
-				a.leapt = e.proven.mark.Token
-			}
+			a.leapLocked(e.proven)
 			at := slices.IndexFunc(e.unproven, func(u *unproven) bool { return u.back })
 			e.unproven = slices.Insert(e.unproven, at, c.on)
 		}
@@ -117,39 +115,15 @@ func (g *Gate) takeBackLocked(a *Admission, w *Write) (back []restoration) {
 func (g *Gate) unprovenLocked(a *Admission, w *Write, e *entry) *unproven {
 	recovering := !g.recoverUntil.IsZero()
 	e.unsettled = e.unsettled || recovering
+	for i := range a.claims {
+		if c := &a.claims[i]; c.kind == under {
+			c.entry.beneath.doubtLocked(e)
+		}
+	}
 	return &unproven{backers: 1, final: w.Final, mark: fencing.Mark{
 		Token: a.token, Format: w.Format, At: time.Now(), By: w.By, Policy: w.Policy, Holder: w.Holder, TTL: w.TTL,
 		Draining: recovering || a.othersLocked(),
 	}}
-}
-
-// jumpLocked returns a [*JumpError] if the token is too far above the proven mark of one of the keys. Unproven ones do not count: with them a
-// chain of refused tokens could climb as high as it likes.
-func (a *Admission) jumpLocked(w *Write) error {
-	if w.MaxJump == 0 {
-		return nil
-	}
-	for i := range a.claims {
-		if c := &a.claims[i]; c.kind != under {
-			if err := w.jump(c.entry.resource, c.entry.proven); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// jump returns a [*JumpError] if the token is too far above the mark. Of a pair the first part counts.
-func (w *Write) jump(r fencing.Resource, proven floor) error {
-	t, m := w.Token, proven.mark.Token
-	high, low := t.Lo, m.Lo
-	if w.Format == fencing.Pair {
-		high, low = t.Hi, m.Hi
-	}
-	if w.MaxJump == 0 || !proven.ok || t.Epoch != m.Epoch || high <= low || high-low <= w.MaxJump {
-		return nil
-	}
-	return &JumpError{Resource: r, Token: t, Mark: m, Max: w.MaxJump}
 }
 
 // firstLocked asks [Write.First] if the write would make the first mark of a resource.
@@ -159,7 +133,7 @@ func (a *Admission) firstLocked(w *Write) error {
 	}
 	n := 0
 	for i := range a.claims {
-		if c := &a.claims[i]; c.kind != under && !c.entry.seenLocked().ok {
+		if c := &a.claims[i]; c.kind != under && !c.entry.topLocked().ok {
 			n++
 		}
 	}
@@ -190,7 +164,7 @@ func (g *Gate) raiseLocked(a *Admission, w *Write) []fencing.ResourceMark {
 			}
 			continue
 		}
-		if !e.seenLocked().below(a.token) {
+		if top := e.topLocked(); top.ok && !top.token.Less(a.token) {
 			if u := e.findLocked(a.token); u != nil && c.on != u {
 				u.backers++
 				c.on = u
@@ -201,9 +175,7 @@ func (g *Gate) raiseLocked(a *Admission, w *Write) []fencing.ResourceMark {
 			}
 			continue
 		}
-		if seen := e.seenLocked(); seen.ok && seen.mark.Token.FarBelow(a.token) {
-			a.leapt = seen.mark.Token
-		}
+		a.leapLocked(e.seenLocked())
 		c.on = g.unprovenLocked(a, w, e)
 		c.on.storing, c.raised = true, true
 		e.unproven = append(e.unproven, c.on)

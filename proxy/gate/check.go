@@ -9,28 +9,40 @@ func (g *Gate) Check(w Write) error {
 	if err := g.store.Err(); err != nil {
 		return &StoreError{Op: "load", Err: err}
 	}
+	var unmarked fencing.Resource // one of the resources that has no mark of its own
+	var above level               // the highest of the trees that the write lies in
 	for _, r := range w.Resources {
-		if err := g.check(r, &w, plain); err != nil {
+		proven, err := g.check(r, &w, plain)
+		if err != nil {
 			return err
+		}
+		if !proven.ok {
+			unmarked = r
 		}
 	}
 	for _, r := range w.Under {
-		if err := g.check(r, &w, under); err != nil {
+		proven, err := g.check(r, &w, under)
+		if err != nil {
 			return err
 		}
+		above = above.highest(proven)
 	}
 	for _, t := range w.Trees {
-		if err := g.check(t.Key, &w, whole); err != nil {
+		if _, err := g.check(t.Key, &w, whole); err != nil {
 			return err
 		}
 	}
-	return nil
+	if unmarked == "" {
+		return nil
+	}
+	return w.jump(unmarked, above)
 }
 
-func (g *Gate) check(r fencing.Resource, w *Write, k kind) error {
+// check returns the proven mark of r, or why the write is refused by r alone.
+func (g *Gate) check(r fencing.Resource, w *Write, k kind) (level, error) {
 	ms, err := g.marks(r)
 	if err != nil {
-		return err
+		return level{}, err
 	}
 	by := ms.seen
 	if k == plain && w.patient() {
@@ -38,12 +50,13 @@ func (g *Gate) check(r fencing.Resource, w *Write, k kind) error {
 	}
 	greater := w.Greater && k != under
 	if by.refuses(w.Token, greater) {
-		return &StaleTokenError{Resource: r, Token: w.Token, Mark: by.mark.Token, Greater: greater}
+		return level{}, &StaleTokenError{Resource: r, Token: w.Token, Mark: by.mark.Token, Greater: greater}
 	}
+	proven := ms.proven.level()
 	if k == under {
-		return nil
+		return proven, nil
 	}
-	return w.jump(r, ms.proven)
+	return proven, w.jump(r, proven)
 }
 
 // marks of a resource.

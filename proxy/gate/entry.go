@@ -13,16 +13,28 @@ type floor struct {
 }
 
 // refuses reports whether token t is stale against the floor.
-func (f floor) refuses(t fencing.Token, greater bool) bool {
-	if !f.ok {
-		return false
-	}
-	c := t.Compare(f.mark.Token)
-	return c < 0 || greater && c == 0
+func (f *floor) refuses(t fencing.Token, greater bool) bool {
+	return f.level().refuses(t, greater)
 }
 
 // below reports whether the floor is below t.
-func (f floor) below(t fencing.Token) bool { return !f.ok || f.mark.Token.Less(t) }
+func (f *floor) below(t fencing.Token) bool { return !f.ok || f.mark.Token.Less(t) }
+
+// level is the token of a floor. A mark is five times as long, and every write asks for it several times on each of its keys.
+type level struct {
+	token fencing.Token
+	ok    bool
+}
+
+func (f *floor) level() level { return level{f.mark.Token, f.ok} }
+
+func (l level) refuses(t fencing.Token, greater bool) bool {
+	if !l.ok {
+		return false
+	}
+	c := t.Compare(l.token)
+	return c < 0 || greater && c == 0
+}
 
 // entry is the state of one resource that somebody uses. Every field is guarded by Gate.mu.
 //
@@ -67,6 +79,14 @@ func (e *entry) seenLocked() floor {
 		return floor{e.unproven[n-1].mark, true}
 	}
 	return e.proven
+}
+
+// topLocked returns the token of seenLocked.
+func (e *entry) topLocked() level {
+	if n := len(e.unproven); n > 0 {
+		return level{e.unproven[n-1].mark.Token, true}
+	}
+	return e.proven.level()
 }
 
 // firmLocked returns the highest mark seen that no refusal takes back. Only below this one a token is stale for good.

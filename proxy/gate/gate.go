@@ -124,8 +124,9 @@ type Write struct {
 	// RevertUnsent says that a token of which nothing was sent is no evidence either: its writer gave up while it waited, or the upstream could
 	// not be reached. It is taken back as if it had been refused. Otherwise it stays.
 	RevertUnsent bool
-	// MaxJump is how far a token may be above the proven mark of a resource; 0: any distance. Of a pair the first part counts. Where there
-	// is no mark, and in a higher epoch, any token may come.
+	// MaxJump is how far a token may be above the proven mark of a resource; 0: any distance. Of a pair the first part counts. A tree
+	// without a mark is measured by the highest proven one beneath, then, as a resource without one, by the highest of the trees that
+	// the write lies in. Where there is none either, and in a higher epoch, any token may come.
 	MaxJump uint64
 	// First, if not nil, is asked before Enter makes the first marks of n resources. Its error refuses the write, and no mark is made. It is
 	// called with the gate locked, so it must be quick, and it may be asked again for one write.
@@ -304,7 +305,7 @@ func (g *Gate) join(a *Admission, w *Write) error {
 	if len(w.Trees) == 0 {
 		return nil
 	}
-	return g.scan(a)
+	return g.scan(a, w.MaxJump)
 }
 
 // claimLocked puts one key on the table and reports whether its mark is known.

@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os/exec"
 	"strings"
 	"sync"
@@ -27,12 +28,14 @@ type memStore struct {
 	onAdvance func([]fencing.ResourceMark) error
 	onRestore func(fencing.Resource, fencing.Token) error
 	onBeneath func(fencing.Resource) error
+	onRange   func() error
 	after     func() // called before a step that took effect returns
 	// afterBeneath is called before a scan returns what it has read.
 	afterBeneath func()
 	advances     int
 	restores     int
 	scans        int
+	ranges       int
 }
 
 // newMemStore returns a store that holds marks for the given resource and token pairs.
@@ -142,6 +145,30 @@ func (s *memStore) Beneath(prefix fencing.Resource) (highest fencing.Token, ok b
 		}
 	}
 	return highest, ok, s.err
+}
+
+// Range is in no particular order.
+func (s *memStore) Range(prefix string, fn func(fencing.ResourceMark) error) error {
+	s.mu.Lock()
+	hook := s.onRange
+	s.ranges++
+	s.mu.Unlock()
+	if hook != nil {
+		if err := hook(); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	marks := maps.Clone(s.marks)
+	s.mu.Unlock()
+	for r, m := range marks {
+		if strings.HasPrefix(string(r), prefix) {
+			if err := fn(fencing.ResourceMark{Resource: r, Mark: m}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // fail makes the store report err from now on; nil heals it.

@@ -34,6 +34,16 @@ func (m model) mark(r fencing.Resource) (top uint64) { // 0: none
 	return top
 }
 
+// proven returns the highest token that counts for good.
+func (m model) proven(r fencing.Resource) (top uint64) {
+	for n, v := range m[r] {
+		if v.good {
+			top = max(top, n)
+		}
+	}
+	return top
+}
+
 // join has a write vouch for its token, again where its vote was struck out.
 func (m model) join(p *sim) {
 	for _, r := range keysOf(p.w) {
@@ -76,7 +86,8 @@ type sim struct {
 	observed bool
 	unseen   bool // observed although Enter would have refused it
 	votes    map[fencing.Resource]*vote
-	until    time.Time // in flight: when it ends of its own accord, if not zero
+	beneath  map[fencing.Resource]uint64 // what was proven beneath its trees when it came
+	until    time.Time                   // in flight: when it ends of its own accord, if not zero
 	deadline time.Time
 }
 
@@ -114,6 +125,26 @@ func (x *machine) stale(n uint64, w gate.Write) (byOwn, beneath bool) {
 		beneath = beneath || slices.ContainsFunc(x.live(), func(q *sim) bool { return slices.Contains(q.w.Under, t.Key) && !q.unseen && n < q.n })
 	}
 	return byOwn, beneath
+}
+
+// proven returns the highest proven mark of the keys; 0: none.
+func (x *machine) proven(keys ...fencing.Resource) (top uint64) {
+	for _, r := range keys {
+		top = max(top, x.m.proven(r))
+	}
+	return top
+}
+
+// jumps reports whether p is too far above the proven mark of one of its own keys, or what takes its place: of a tree what was proven beneath
+// when p came, then what is proven of the trees that p lies in.
+func (x *machine) jumps(p *sim) bool {
+	far := func(marks ...uint64) bool {
+		i := slices.IndexFunc(marks, func(n uint64) bool { return n > 0 })
+		return p.w.MaxJump > 0 && i >= 0 && p.n > marks[i]+p.w.MaxJump
+	}
+	above := x.proven(p.w.Under...)
+	return slices.ContainsFunc(p.w.Resources, func(r fencing.Resource) bool { return far(x.proven(r), above) }) ||
+		slices.ContainsFunc(p.w.Trees, func(t gate.Tree) bool { return far(x.proven(t.Key), p.beneath[t.Key], above) })
 }
 
 // occupied reports whether one of the write's trees must be empty and is not.
@@ -186,6 +217,7 @@ type machine struct {
 	flights     []*sim
 	calmGreater bool // no mark was set since the last look: a waiting Greater write is the mark itself
 	shape       func(step) gate.Write
+	maxJump     uint64
 }
 
 // newMachine begins with marks on all but the first of so many of the resources.
@@ -218,10 +250,20 @@ func (x *machine) newSim(st step) *sim {
 	}
 	n := uint64(max(1, int(top)+st.delta))
 	w.Token, w.Greater, w.Exclusive, w.Final = fencing.Number(n), st.greater, st.exclusive, true // nobody waits for a verdict
+	w.MaxJump = x.maxJump
 	// No two things ever end at the same time: time passes in whole seconds, settling and doubts end at the half and timeouts at the
 	// quarter of one.
 	w.DrainTimeout = time.Duration(st.seconds)*time.Second + time.Second/4
-	return &sim{n: n, attempt: &attempt{w: w}, votes: map[fencing.Resource]*vote{}, deadline: time.Now().Add(w.DrainTimeout)}
+	p := &sim{n: n, attempt: &attempt{w: w}, votes: map[fencing.Resource]*vote{}, deadline: time.Now().Add(w.DrainTimeout)}
+	p.beneath = map[fencing.Resource]uint64{}
+	for _, t := range w.Trees {
+		for r := range x.m {
+			if strings.HasPrefix(string(r), string(t.Prefix)) {
+				p.beneath[t.Key] = max(p.beneath[t.Key], x.proven(r))
+			}
+		}
+	}
+	return p
 }
 
 func (x *machine) do(st step) error {
@@ -282,6 +324,8 @@ func (x *machine) rejection(p *sim) string {
 		return "not empty"
 	case beneath:
 		return "stale"
+	case x.jumps(p):
+		return "jump"
 	}
 	return ""
 }
@@ -292,6 +336,9 @@ func rejectionOf(err error) string {
 	}
 	if _, ok := errors.AsType[*gate.TreeError](err); ok {
 		return "not empty"
+	}
+	if _, ok := errors.AsType[*gate.JumpError](err); ok {
+		return "jump"
 	}
 	return ""
 }
@@ -340,7 +387,7 @@ func (x *machine) setMark(st step) error {
 		x.calmGreater = false
 		x.m.set(r, n)
 		for _, p := range x.open {
-			if !x.staleNow(p) {
+			if !x.staleNow(p) && !x.jumps(p) {
 				x.m.join(p)
 			}
 		}
@@ -429,6 +476,7 @@ func (x *machine) lookAtError(p *sim) error {
 	switch {
 	case rejection == "stale" && (overtaken || p.w.Greater && !x.calmGreater):
 	case rejection == "not empty" && x.occupied(p.w):
+	case rejection == "jump" && x.jumps(p): // its token has to be raised again, and an operator has set a mark
 	case busy && !p.deadline.After(p.at):
 	case errors.Is(p.err, context.Canceled):
 	default:
@@ -503,13 +551,19 @@ func (x *machine) finish() error {
 	return x.g.CheckInvariants()
 }
 
+// drawMaxJump draws 0, for any distance, most often.
+func drawMaxJump(t *rapid.T) uint64 {
+	return rapid.SampledFrom([]uint64{0, 0, 0, 1, 2, 4}).Draw(t, "max jump")
+}
+
 func TestGateFollowsTheRule(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		all := []fencing.Resource{"r", "s", "t"}[:n]
 		t.Run(fmt.Sprintf("%d resources", n), func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				recovery := rapid.SampledFrom([]time.Duration{0, 0, 9700 * time.Millisecond}).Draw(rt, "recover")
-				if err := runSteps(t, all, n, nil, recovery, drawSteps(rt, all, n)); err != nil {
+				maxJump := drawMaxJump(rt)
+				if err := runSteps(t, all, n, nil, recovery, maxJump, drawSteps(rt, all, n)); err != nil {
 					rt.Fatal(err)
 				}
 			})
@@ -518,9 +572,10 @@ func TestGateFollowsTheRule(t *testing.T) {
 }
 
 // runSteps carries the steps out in a bubble of their own. shape, if not nil, makes writes of them.
-func runSteps(t *testing.T, all []fencing.Resource, some int, shape func(step) gate.Write, recovery time.Duration, steps []step) (trouble error) {
+func runSteps(t *testing.T, all []fencing.Resource, some int, shape func(step) gate.Write, recovery time.Duration, maxJump uint64, steps []step) (trouble error) {
 	synctest.Test(t, func(*testing.T) {
 		x := newMachine(all, some, recovery)
+		x.maxJump = maxJump
 		if shape != nil {
 			x.shape = shape
 		}

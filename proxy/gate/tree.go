@@ -45,6 +45,9 @@ type watch struct {
 	highest fencing.Token
 	some    bool // highest is one
 	passed  bool // an observed write beneath was forwarded meanwhile, with a token that may count nowhere
+
+	proven level                       // the highest proven mark beneath, where the token is measured by it: see jumpLocked
+	doubts map[fencing.Resource]*entry // while the disk is read for that: what was unproven beneath meanwhile, held
 }
 
 func (w *watch) noteLocked(t fencing.Token) {
@@ -151,7 +154,7 @@ const maxScans = 2
 //
 // For that the order is the guarantee: the watch begins (join), then the store is read (here), then the write is judged (advance). With
 // the scan before the watch, a token that comes and goes between the two is in neither. On error the admission has left.
-func (g *Gate) scan(a *Admission) error {
+func (g *Gate) scan(a *Admission, maxJump uint64) error {
 	for i := range a.claims {
 		e := a.claims[i].entry
 		if a.claims[i].kind != whole {
@@ -159,22 +162,35 @@ func (g *Gate) scan(a *Admission) error {
 		}
 		g.mu.Lock()
 		w := e.beneath.watchLocked(a)
+		measured := maxJump != 0 && !e.proven.ok
+		if measured {
+			g.doubtAllLocked(w)
+		}
 		g.mu.Unlock()
-		g.scans <- struct{}{} // it gets there: a scan waits for the store alone
-		highest, some, err := g.store.Beneath(w.prefix)
-		<-g.scans
+		found, proven, err := g.read(w, measured)
 		g.mu.Lock()
+		g.clearDoubtsLocked(w, proven)
 		if err != nil {
 			g.leaveLocked(a)
 			g.mu.Unlock()
 			return &StoreError{Op: "load", Err: err}
 		}
-		if some {
-			w.noteLocked(highest)
+		if found.ok {
+			w.noteLocked(found.token)
 		}
 		g.mu.Unlock()
 	}
 	return nil
+}
+
+// read returns the highest mark beneath, and if it is asked for the highest of those that are not in doubt.
+func (g *Gate) read(w *watch, measured bool) (found, proven level, err error) {
+	g.scans <- struct{}{} // it gets there: a scan waits for the store alone
+	defer func() { <-g.scans }()
+	if found.token, found.ok, err = g.store.Beneath(w.prefix); err == nil && measured {
+		proven, err = g.provenBeneath(w, found)
+	}
+	return found, proven, err
 }
 
 // settingLocked tells the tree writes above r that an operator gives it a mark, which they could take for a lower one while it is on its

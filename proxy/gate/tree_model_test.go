@@ -58,7 +58,7 @@ func TestGateFollowsTheRuleInATree(t *testing.T) {
 				recovery := rapid.SampledFrom([]time.Duration{0, 0, 9700 * time.Millisecond}).Draw(rt, "recover")
 				steps := drawSteps(rt, hierarchy, most)
 				some := rapid.IntRange(1, len(keys)).Draw(rt, "marks") // the others have none yet
-				if err := runTreeSteps(t, keys, some, recovery, steps); err != nil {
+				if err := runTreeSteps(t, keys, some, recovery, drawMaxJump(rt), steps); err != nil {
 					rt.Fatal(err)
 				}
 			})
@@ -67,8 +67,8 @@ func TestGateFollowsTheRuleInATree(t *testing.T) {
 }
 
 // runTreeSteps begins with marks on some of the keys.
-func runTreeSteps(t *testing.T, keys []fencing.Resource, some int, recovery time.Duration, steps []step) error {
-	return runSteps(t, keys, some, inHierarchy, recovery, steps)
+func runTreeSteps(t *testing.T, keys []fencing.Resource, some int, recovery time.Duration, maxJump uint64, steps []step) error {
+	return runSteps(t, keys, some, inHierarchy, recovery, maxJump, steps)
 }
 
 var fuzzKinds = []string{"enter", "enter", "enter", "done", "settle", "in doubt", "refused", "not sent", "cancel", "observe", "set mark", "pass"}
@@ -121,7 +121,7 @@ func FuzzTree(f *testing.F) {
 			return
 		}
 		recovery := time.Duration(data[0]&1) * 9700 * time.Millisecond
-		if err := runTreeSteps(t, keys, 1+int(data[0]/2)%len(keys), recovery, decodeSteps(data[1:])); err != nil {
+		if err := runTreeSteps(t, keys, 1+int(data[0]/2)%len(keys), recovery, uint64(data[0]>>6), decodeSteps(data[1:])); err != nil {
 			t.Fatal(err)
 		}
 	})

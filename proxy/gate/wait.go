@@ -22,13 +22,11 @@ func (a *Admission) rejectionLocked() error {
 		c := &a.claims[i]
 		greater := a.greater && c.kind != under // a tree's mark is not used up by what lies beneath
 		strict := greater && !c.raisedIt()
-		mark := c.entry.seenLocked()
-		low := mark.refuses(a.token, strict)
-		if low && c.patient {
-			mark = c.entry.firmLocked()
-		}
-		if low && mark.refuses(a.token, strict) {
-			return &StaleTokenError{Resource: c.entry.resource, Token: a.token, Mark: mark.mark.Token, Greater: greater}
+		low := c.entry.topLocked().refuses(a.token, strict)
+		if low {
+			if err := c.staleLocked(a, greater, strict); err != nil {
+				return err
+			}
 		}
 		if low != c.low {
 			c.setLowLocked(a, low)
@@ -40,6 +38,18 @@ func (a *Admission) rejectionLocked() error {
 		}
 	}
 	return nil
+}
+
+// staleLocked returns the error of a token that the highest one seen refuses, or nil if the write waits to see what becomes of that one.
+func (c *claim) staleLocked(a *Admission, greater, strict bool) error {
+	mark := c.entry.seenLocked()
+	if c.patient {
+		mark = c.entry.firmLocked()
+	}
+	if !mark.refuses(a.token, strict) {
+		return nil
+	}
+	return &StaleTokenError{Resource: c.entry.resource, Token: a.token, Mark: mark.mark.Token, Greater: greater}
 }
 
 // judgeLocked decides about a joined admission.
