@@ -56,6 +56,24 @@ func (f *ForwardMode) Find(authority string) *Store {
 	return found
 }
 
+// NamesAt lists the names of stores that are at the host of an authority, at whatever port. A name is no other host's.
+func (f *ForwardMode) NamesAt(authority string) (names []string) {
+	host, _, err := net.SplitHostPort(authority)
+	if err != nil {
+		return nil
+	}
+	host = strings.TrimSuffix(host, ".")
+	for i := range f.Stores {
+		for _, name := range f.Stores[i].names {
+			below, wild := strings.CutPrefix(name, "*.")
+			if h, _, err := net.SplitHostPort(below); err == nil && (h == host || wild && strings.HasSuffix(host, "."+h)) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 func (c *Config) decodeForward(root section) {
 	if !root.has("forward") {
 		return
@@ -320,6 +338,18 @@ func (s *Set) AuthorityOf(scheme, hostport string) string {
 		}
 	}
 	return s.authority
+}
+
+// Reverse reports whether there is an upstream, which clients reach by paths alone.
+func (s *Set) Reverse() bool { return s.reverse }
+
+// Unlisted says what becomes of a request for a host in forward mode: whether it is for none of the stores, and passed on all the same.
+func (s *Set) Unlisted(scheme, hostport string) (unlisted, tunnel bool) {
+	at, ok := Authority(scheme, hostport)
+	if s.forward == nil || len(s.forward.Stores) == 0 || ok && s.forward.Find(at) != nil {
+		return false, false
+	}
+	return true, s.forward.Tunnel && ok && len(s.forward.NamesAt(at)) == 0
 }
 
 // Authority begins the resource keys of the store behind the upstream; empty: they begin with none.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +17,8 @@ import (
 type Explanation struct {
 	Method      string   `json:"method"`
 	Target      string   `json:"target"`
-	Action      string   `json:"action"` // pass, fence or reject
+	Store       string   `json:"store,omitempty"` // begins its keys
+	Action      string   `json:"action"`          // pass, fence or reject
 	Policy      string   `json:"policy,omitempty"`
 	Mode        string   `json:"mode,omitempty"`
 	Resources   []string `json:"resources,omitempty"`
@@ -55,6 +57,13 @@ func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
 			target = "/" + target
 		}
 	}
+	wayErr, unseen := way(set, q.URL)
+	if unseen {
+		return &Explanation{
+			Method: q.Method, Target: target, Action: policies.Pass.String(), set: set,
+			Detail: "In forward mode it is for a host that is none of the stores: it is passed on unseen, not fenced (unlisted: tunnel).",
+		}, nil
+	}
 	if target == "" || strings.ContainsAny(target, " \r\n\t") {
 		return nil, fmt.Errorf("%q cannot stand in a request line; encode it", q.URL)
 	}
@@ -73,8 +82,8 @@ func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
 	}
 	r := &http.Request{Method: q.Method, URL: &url.URL{}, RequestURI: target, Host: host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	x := &exchange{in: r, set: set, p: &Proxy{spool: &spooler{}}, body: newClientBody(nil)}
-	e := &Explanation{Method: q.Method, Target: target, set: set}
-	err := x.refusal()
+	e := &Explanation{Method: q.Method, Target: target, Store: authority, set: set}
+	err := cmp.Or(wayErr, x.refusal())
 	if err == nil {
 		x.decision = set.Decide(&policies.Request{Method: q.Method, Target: x.target, Authority: authority, Host: host, Header: header, Client: q.Client})
 		err = x.decision.Err
@@ -84,6 +93,25 @@ func Explain(set *policies.Set, q ExplainRequest) (*Explanation, error) {
 	}
 	e.fill(x, err)
 	return e, nil
+}
+
+// way returns why a request does not reach a store where there is forward mode alone, or that it is passed on unseen. Beside an upstream a
+// host may be that of the proxy itself.
+func way(set *policies.Set, url string) (err error, unseen bool) {
+	scheme, rest, absolute := strings.Cut(url, "://")
+	switch host, _, _ := strings.Cut(rest, "/"); {
+	case set.Reverse():
+		return nil, false
+	case !absolute:
+		return &refusedError{http.StatusBadRequest, notForward}, false
+	default:
+		host, _, _ = strings.Cut(host, "?")
+		unlisted, tunnel := set.Unlisted(scheme, host)
+		if unlisted && !tunnel {
+			return &unlistedError{named: host}, false
+		}
+		return nil, tunnel
+	}
 }
 
 func (e *Explanation) fill(x *exchange, err error) {
@@ -180,6 +208,7 @@ func (e *Explanation) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	fmt.Fprintf(&b, "%s %s\n", e.Method, e.Target)
+	line("store", e.Store)
 	line("policy", e.Policy)
 	line("mode", e.Mode)
 	for _, r := range e.Resources {

@@ -82,7 +82,7 @@ func (f *Forward) goproxy() *goproxy.ProxyHttpServer {
 	g.ConnectDial = nil
 	g.Tr = &http.Transport{Proxy: nil, Protocols: http1()}
 	g.Tr.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := f.guard.dial(ctx, network, address)
+		c, err := f.dial(ctx, network, address)
 		if err != nil {
 			return nil, &notConnectedError{err}
 		}
@@ -129,7 +129,7 @@ func (f *Forward) plainProxy() *httputil.ReverseProxy {
 			}
 		},
 		// No connection is kept: what one client may reach, another may not.
-		Transport: &http.Transport{Proxy: nil, DialContext: f.guard.dial, DisableCompression: true, DisableKeepAlives: true, Protocols: http1(), ResponseHeaderTimeout: f.p.stall},
+		Transport: &http.Transport{Proxy: nil, DialContext: f.dial, DisableCompression: true, DisableKeepAlives: true, Protocols: http1(), ResponseHeaderTimeout: f.p.stall},
 		ErrorLog:  slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			f.log.Info("not passed on", "host", r.URL.Host, keyError, err)
@@ -167,13 +167,22 @@ func (f *Forward) front(w http.ResponseWriter, r *http.Request) {
 	case v.store != nil:
 		f.p.serve(w, r, v)
 	case r.Method == http.MethodConnect:
-		f.log.Info("passed on unseen", "host", v.named, "method", r.Method)
 		f.goes.ServeHTTP(w, r.WithContext(ctx))
 	default:
-		f.log.Info("passed on unseen", "host", v.named, "method", r.Method)
 		f.plain.ServeHTTP(w, r)
 	}
 }
+
+// dial connects to an unlisted host, and leaves a line of each that the guard lets by.
+func (f *Forward) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := f.guard.dial(ctx, network, address)
+	if err == nil {
+		f.log.Info("passed on unseen", "host", address)
+	}
+	return c, err
+}
+
+const notForward = "this is the listener of forward mode: send the URL of the store as the target (set HTTP_PROXY), or CONNECT (set HTTPS_PROXY)"
 
 // via reads which host a request is for: RFC 9112 section 3.2.2 (absolute form) and 3.2.3 (CONNECT).
 func (f *Forward) via(r *http.Request) *via {
@@ -182,7 +191,7 @@ func (f *Forward) via(r *http.Request) *via {
 		scheme, host = "", r.RequestURI
 	}
 	if host == "" || scheme == "https" { // https in a target would be sent in the clear to here
-		return &via{err: &refusedError{http.StatusBadRequest, "this is the listener of forward mode: send the URL of the store as the target (set HTTP_PROXY), or CONNECT (set HTTPS_PROXY)"}}
+		return &via{err: &refusedError{http.StatusBadRequest, notForward}}
 	}
 	at, ok := policies.Authority(scheme, host)
 	if !ok {
@@ -192,8 +201,10 @@ func (f *Forward) via(r *http.Request) *via {
 	switch store := f.mode.Find(at); {
 	case store != nil:
 		v.store, v.up = store, f.legs[store]
-	case !f.mode.Tunnel:
-		v.err = &unlistedError{at}
+	default:
+		if ports := f.mode.NamesAt(at); !f.mode.Tunnel || len(ports) > 0 {
+			v.err = &unlistedError{at, ports}
+		}
 	}
 	return v
 }

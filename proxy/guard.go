@@ -65,7 +65,7 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	if g.namesStore(host) {
+	if len(g.mode.NamesAt(strings.ToLower(address))) > 0 { // front has refused it already
 		return nil, fmt.Errorf("%w (%s)", errGuarded, host)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -125,20 +125,6 @@ func refused(to netip.AddrPort, taken []netip.AddrPort, here func(netip.Addr) bo
 	for _, t := range taken {
 		if t.Addr() == ip && (t.Port() == to.Port() || !here(ip)) || t.Port() == to.Port() && here(t.Addr()) && here(ip) {
 			return true
-		}
-	}
-	return false
-}
-
-// namesStore reports whether clients know a store under the host, at any port.
-func (g *guard) namesStore(host string) bool {
-	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	for i := range g.mode.Stores {
-		for _, name := range g.mode.Stores[i].Names() {
-			h, _, err := net.SplitHostPort(strings.TrimPrefix(name, "*."))
-			if err == nil && (h == host || strings.HasPrefix(name, "*.") && strings.HasSuffix(host, "."+h)) {
-				return true
-			}
 		}
 	}
 	return false

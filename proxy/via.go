@@ -52,10 +52,16 @@ func (e *misdirectedError) Error() string {
 }
 
 // unlistedError is a request for a host that the operator has not named.
-type unlistedError struct{ named string }
+type unlistedError struct {
+	named  string
+	listed []string // the names of stores at this host, with their ports
+}
 
 func (e *unlistedError) Error() string {
-	return fmt.Sprintf("%s is none of the stores that this proxy is for; reach it directly (NO_PROXY), or ask the operator to list it in forward.upstreams, or to set unlisted: tunnel", clip(e.named))
+	if len(e.listed) > 0 {
+		return fmt.Sprintf("this proxy knows the host at another port than %s asks for: %s", clip(e.named), strings.Join(e.listed, ", "))
+	}
+	return fmt.Sprintf("this proxy is not for %s; reach it directly (NO_PROXY), or ask the operator to list it in forward.upstreams, or to set unlisted: tunnel", clip(e.named))
 }
 
 // forwardTarget returns the origin form of the target of a request of forward mode. Whatever names a host must name the one that the client

@@ -30,7 +30,7 @@ type StoreError struct {
 
 func (e *StoreError) Error() string {
 	if e.Status/100 == 2 {
-		return fmt.Sprintf("the store answered %s %s with %d, but does not give the object back", e.Method, e.Target, e.Status)
+		return fmt.Sprintf("the store answered %s %s with %d, but does not give the object back as it was sent", e.Method, e.Target, e.Status)
 	}
 	text := fmt.Sprintf("the store answered %s %s with %d", e.Method, e.Target, e.Status)
 	if e.Body != "" {
