@@ -148,3 +148,6 @@ func parseField(text string) []string {
 	}
 	return field
 }
+
+// NamesOthers reports whether the body names objects that may be other policies', and not only the resource of the request's own path.
+func (d *Decision) NamesOthers() bool { return d.targets != nil }

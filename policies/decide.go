@@ -320,7 +320,7 @@ func (d *Decision) settle(e *evaluation) {
 func (s *Set) unreadable(p *Policy, err error) Decision {
 	d := Decision{Action: Reject, Policy: p, Observed: !s.enforces}
 	if p != nil {
-		d.Observed = p.Mode == Observe
+		d.Observed = p.Mode == Observe && !s.enforces // its reach may be what another policy enforces
 	}
 	d.Err = unfenceable(p.name(), err)
 	return d

@@ -216,6 +216,9 @@ func (s *Set) Epochs() map[string]uint32 {
 	return out
 }
 
+// Enforces reports whether some policy enforces.
+func (s *Set) Enforces() bool { return s.enforces }
+
 // HasHolds reports whether some policy has compare: hold.
 func (s *Set) HasHolds() bool {
 	return slices.ContainsFunc(s.all, func(p *Policy) bool { return p.Compare == Hold })
@@ -270,11 +273,11 @@ func (s *Set) Describe() []Row {
 		if p.verifier != nil {
 			row.Token += ", signed " + string(p.verifier.Algorithm())
 		}
-		if p.allow != nil {
-			row.Token += ", of " + strings.Join(p.allow, " ")
-		}
 		if p.MissingToken == MissingAllow {
 			row.Token += ", optional"
+		}
+		if p.allow != nil {
+			row.Token += ", clients " + strings.Join(p.allow, ", ")
 		}
 		if p.Mode == Off {
 			row.Resource, row.Token = "-", "-"

@@ -77,6 +77,8 @@ func (w *writing) gather(path canonicalPath, effect *dialect.Effect) *Decision {
 	switch {
 	case len(w.objects) == 0 && effect.Body == nil && w.own != nil: // COPY to where no policy is
 		return &Decision{Policy: w.own, Unfenced: "it changes nothing that a policy covers"}
+	case effect.Body != nil && w.s.enforces:
+		return w.refuse("its targets are named in the body, and the policy of its own path is off; give that one a mode, or send the writes one by one")
 	case w.off || w.own != nil:
 		return &Decision{Policy: w.own, Unfenced: "mode: off"}
 	case w.s.unmatched == unmatchedAllow && effect.Body == nil:
@@ -185,8 +187,9 @@ func (w *writing) decide(effect *dialect.Effect) Decision {
 	d := Decision{Policy: p, Forward: p.strip(e)}
 	fail := func(err error) Decision {
 		out := Decision{
-			Action: Reject, Err: err, Policy: p, Observed: p.Mode == Observe, Forward: d.Forward,
-			Token: d.Token, TokenText: d.TokenText, TokenSource: d.TokenSource, Signature: d.Signature,
+			Action: Reject, Err: err, Policy: p, Forward: d.Forward,
+			Observed: p.Mode == Observe && (effect.Body == nil || !w.s.enforces), // what the body names may be another policy's
+			Token:    d.Token, TokenText: d.TokenText, TokenSource: d.TokenSource, Signature: d.Signature,
 		}
 		named := Decision{Policy: p}
 		if w.resources(effect, &named) == nil { // for the answer: which resource the request speaks of

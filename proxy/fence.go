@@ -79,7 +79,13 @@ func (f fence) observe(req *http.Request, x *exchange) (*http.Response, error) {
 		return x.bodyFailed(err)
 	}
 	if d.NeedsBody {
-		if d.Err = body.resolve(f.p, d); d.Err != nil {
+		switch d.Err = body.resolve(f.p, d); {
+		case d.Err != nil && d.NamesOthers() && x.set.Enforces(): // what it names may be another policy's
+			err := d.Err
+			d.Err = nil
+			body.release()
+			return x.refuse(err), nil
+		case d.Err != nil:
 			return f.forward(req, x, nil, body)
 		}
 	}

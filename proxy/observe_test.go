@@ -220,3 +220,22 @@ func TestUnfencedAnswerMayBeSilent(t *testing.T) {
 		t.Errorf("got %v; want both pieces", got)
 	}
 }
+
+// A batch is refused where its path's policy observes and that of an object enforces: the object's fence is not to be walked round so.
+func TestObservedBatchDoesNotReachWhatIsEnforced(t *testing.T) {
+	store := newPlainStore()
+	r := newRigWith(t, store, `
+defaults: {dialect: s3}
+policies:
+  - {name: lax, match: {path: "/{bucket}"}, resource: "{bucket}", mode: observe}
+  - {name: strict, match: {path: "/{bucket}/{key...}"}, resource: "{bucket}/{key}"}
+`)
+	r.put("/rides/7", 34, "B", 201, "admitted")
+	const batch = "<Delete><Object><Key>7</Key></Object></Delete>"
+	for _, header := range [][]string{{"Fencing-Token", "33"}, {}} {
+		if got := r.must("POST", "/rides?delete", batch, header...); got.code/100 != 4 {
+			t.Errorf("a batch with %v = %v; want it refused", header, got)
+		}
+	}
+	applied(t, store, "PUT /rides/7 34")
+}

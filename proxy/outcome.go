@@ -160,6 +160,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	if !a.given.IsZero() {
 		a.taken += time.Since(a.given)
 	}
+	if a.o.x.in.ProtoMajor != 1 {
+		a.o.x.writeDeadline(0) // over HTTP/2 it ends the stream by itself, while the store is silent too
+	}
 	n, err := a.from.Read(p)
 	if n > 0 {
 		a.o.x.writeDeadline(max(a.o.x.p.stall-a.taken, time.Nanosecond))

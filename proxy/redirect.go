@@ -19,6 +19,10 @@ func (x *exchange) redirect(resp *http.Response) *http.Response {
 	if location == "" || x.up == nil || x.via != nil && !x.via.mode.Tunnel {
 		return resp
 	}
+	again := x.decision.Action == policies.Fence && !x.observed() && repeats(resp.StatusCode)
+	if again && (len(resp.Header["Location"]) > 1 || unclear(location)) {
+		return x.leadsAway(resp, "a place that clients read differently")
+	}
 	scheme, rest, absolute := strings.Cut(location, "://")
 	if strings.HasPrefix(location, "//") {
 		scheme, rest, absolute = x.up.scheme, location[2:], true
@@ -33,7 +37,7 @@ func (x *exchange) redirect(resp *http.Response) *http.Response {
 	authority, rest := rest[:end], rest[end:]
 	if x.via != nil { // with unlisted: tunnel the client's next request is seen only if it is for a store
 		at, ok := policies.Authority(strings.ToLower(scheme), authority)
-		if (!ok || x.via.mode.Find(at) == nil) && x.decision.Action == policies.Fence && !x.observed() && repeats(resp.StatusCode) {
+		if (!ok || x.via.mode.Find(at) == nil) && again {
 			return x.leadsAway(resp, authority)
 		}
 		return resp
@@ -41,7 +45,7 @@ func (x *exchange) redirect(resp *http.Response) *http.Response {
 	host, port := hostPort(scheme, authority)
 	mine, _ := hostPort(x.scheme(), x.in.Host)
 	switch {
-	case strings.EqualFold(authority, x.in.Host): // the client's own
+	case strings.EqualFold(authority, x.in.Host) && (x.scheme() == "http" || !strings.EqualFold(scheme, "http") || strings.HasPrefix(location, "//")): // the client's own
 	case x.up.is(host, port, mine):
 		to := rest
 		if x.in.Host != "" {
@@ -50,10 +54,20 @@ func (x *exchange) redirect(resp *http.Response) *http.Response {
 			to = "/" + rest
 		}
 		resp.Header.Set("Location", to)
-	case x.decision.Action == policies.Fence && !x.observed() && repeats(resp.StatusCode):
+	case again:
 		return x.leadsAway(resp, authority)
 	}
 	return resp
+}
+
+// unclear reports whether a Location names a host to some clients and not to others: browsers take a backslash for a slash, and need none at
+// all behind a scheme that they know (https://url.spec.whatwg.org/#special-scheme).
+func unclear(location string) bool {
+	if strings.Contains(location, "\\") {
+		return true
+	}
+	i := strings.IndexAny(location, ":/?#")
+	return i >= 0 && location[i] == ':' && !strings.HasPrefix(location[i:], "://")
 }
 
 // repeats reports whether a client sends the request itself again, elsewhere (RFC 9110 section 15.4). Some do for 301 and 302 too.

@@ -46,6 +46,9 @@ func TestLocationAtTheStoreIsOneAtTheProxy(t *testing.T) {
 		{"elsewhere 302", "PUT", "/a", "https://other.test/b", "302", "", 502},
 		{"elsewhere 307", "PUT", "/a", "//other.test/b", "307", "", 502},
 		{"elsewhere 308", "DELETE", "/a", "http://127.0.0.1:1/b", "308", "", 502},
+		{"a backslash", "PUT", "/a", "/\\other.test/b", "307", "", 502},
+		{"no slashes", "PUT", "/a", "http:other.test/b", "308", "", 502},
+		{"a read that clients read differently", "GET", "/a", "/\\other.test/b", "307", "/\\other.test/b", 307},
 		{"another port of the client's name", "PUT", "/a", "http://store.test:1/b", "307", "", 502},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

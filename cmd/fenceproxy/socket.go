@@ -28,7 +28,28 @@ func listenOn(address string) (net.Listener, error) {
 	if err := os.Chmod(path, socketMode); err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
-	return ln, nil
+	own, err := os.Lstat(path)
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false) // by Close below, which looks whose file it is
+	return &socket{Listener: ln, path: path, own: own}, nil
+}
+
+// socket is a listener that removes its file when it is closed, and no other that has taken its place.
+type socket struct {
+	net.Listener
+	path string
+	own  os.FileInfo
+}
+
+// Close implements [net.Listener].
+func (s *socket) Close() error {
+	err := s.Listener.Close()
+	if now, lerr := os.Lstat(s.path); err == nil && lerr == nil && os.SameFile(s.own, now) {
+		err = os.Remove(s.path)
+	}
+	return err
 }
 
 // removeStale removes the socket of a process that is gone: nobody answers there.

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
@@ -20,6 +21,7 @@ type Admission struct {
 
 	greater   bool
 	exclusive bool
+	unheard   bool // the gate turned it away for a token that may be taken back itself, or for want of room: its own shows nothing
 	unsent    bool // its token does not count if nothing of it was sent: see Write.RevertUnsent
 	waiting   bool
 	due       bool // while it waited somebody was turned away: it goes before all that came after it
@@ -159,7 +161,7 @@ func (a *Admission) Refused() error {
 		g.mu.Unlock()
 		return nil
 	}
-	back := g.disownLocked(a) // before the release, which lets waiters in
+	back := g.disownLocked(a, true) // before the release, which lets waiters in
 	g.releaseLocked(a)
 	g.mu.Unlock()
 	return g.restoreAll(back)
@@ -189,17 +191,18 @@ func (g *Gate) proveLocked(a *Admission) {
 	}
 }
 
-// disownLocked has the write vouch for its token no longer, and returns what is to be taken back for that. Those who wait become due.
+// disownLocked has the write vouch for its token no longer, and returns what is to be taken back for that. With favour those who wait become
+// due.
 //
 // +checklocks:g.mu
-func (g *Gate) disownLocked(a *Admission) (back []restoration) {
+func (g *Gate) disownLocked(a *Admission, favour bool) (back []restoration) {
 	var touched []*entry
 	for i := range a.claims {
 		c := &a.claims[i]
 		if c.on == nil {
 			continue
 		}
-		if c.kind == plain && !c.on.gone && !c.on.final {
+		if favour && c.kind == plain && !c.on.gone && !c.on.final {
 			touched = append(touched, g.favourLocked(c.entry, g.waited)...)
 		}
 		if c.on.backers > 0 { // nobody vouches for one that is being taken back for another
@@ -269,6 +272,31 @@ func (g *Gate) stirLocked(a *Admission) {
 	}
 }
 
+// turnedAwayLocked is leaveLocked for a write that err refuses. One that was turned away because of a token that may yet be taken back, or
+// because the line was full, has shown nothing: else outsiders whom the upstream would refuse left marks by crowding each other out. A final
+// token cannot be taken back.
+//
+// +checklocks:g.mu
+func (g *Gate) turnedAwayLocked(a *Admission, err error) {
+	if stale, ok := errors.AsType[*StaleTokenError](err); ok {
+		for i := range a.claims {
+			c := &a.claims[i]
+			if firm := c.entry.firmLocked(); c.entry.resource == stale.Resource && !firm.refuses(a.token, a.greater && c.kind != under) {
+				a.unheard = true
+			}
+		}
+	}
+	if busy, ok := errors.AsType[*BusyError](err); ok && busy.Reason == BusyWaiters {
+		a.unheard = true
+	}
+	for i := range a.claims {
+		if on := a.claims[i].on; on != nil && on.final {
+			a.unheard = false
+		}
+	}
+	g.leaveLocked(a)
+}
+
 // leaveLocked takes an admission that is not in flight off the table, and out of its lines. A token that was seen stays seen, unless the
 // write says that it does not count unsent: that is then taken back in the background. What was present beneath a tree made others
 // stale and kept none waiting, so nobody has to be judged again for that.
@@ -280,8 +308,8 @@ func (g *Gate) leaveLocked(a *Admission) {
 		g.dequeueLocked(a)
 		g.stirLocked(a) // an exclusive or a due one may have been all that stopped those behind it
 	}
-	if a.unsent {
-		if back := g.disownLocked(a); len(back) > 0 {
+	if a.unsent || a.unheard {
+		if back := g.disownLocked(a, a.unsent); len(back) > 0 {
 			go func() { _ = g.restoreAll(back) }() // ends when the store answers; Close waits for it. On error the mark stays
 		}
 	}

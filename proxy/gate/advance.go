@@ -65,7 +65,7 @@ func (g *Gate) raise(a *Admission, w *Write) (back []restoration, ms []fencing.R
 		err = a.firstLocked(w)
 	}
 	if err != nil {
-		g.leaveLocked(a)
+		g.turnedAwayLocked(a, err)
 		return nil, nil, err
 	}
 	return nil, g.raiseLocked(a, w), nil

@@ -258,7 +258,7 @@ func (g *Gate) admitOrQueue(a *Admission) (verdict, error) {
 	}
 	switch {
 	case err != nil:
-		g.leaveLocked(a)
+		g.turnedAwayLocked(a, err)
 	case v == admit:
 		g.admitLocked(a)
 	case v == wait && a.waiting:

@@ -103,7 +103,8 @@ func (g *Gate) favourLocked(e *entry, seq uint64) (touched []*entry) {
 }
 
 // outrunLocked returns a [*StaleTokenError] if the write is below an unproven token that waits for an older write, which says nothing about
-// the token: it is not below one that is at the upstream. One that is due goes before that token, and waits on.
+// the token: it is not below one that is at the upstream. One that is due goes before that token, and waits on; so does one whose token is
+// the last that was accepted, since the newer one may be anybody's.
 func (a *Admission) outrunLocked() error {
 	if a.due {
 		return nil
@@ -111,7 +112,7 @@ func (a *Admission) outrunLocked() error {
 	for i := range a.claims {
 		c := &a.claims[i]
 		e := c.entry
-		if c.low && len(e.flights) > 0 && !slices.ContainsFunc(e.flights, func(f flight) bool { return a.token.Less(f.token) }) {
+		if c.low && len(e.flights) > 0 && a.token != e.firmLocked().mark.Token && !slices.ContainsFunc(e.flights, func(f flight) bool { return a.token.Less(f.token) }) {
 			return &StaleTokenError{Resource: e.resource, Token: a.token, Mark: e.seenLocked().mark.Token, Greater: a.greater}
 		}
 	}

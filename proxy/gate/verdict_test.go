@@ -701,3 +701,72 @@ func TestStaleBelowATokenThatWaits(t *testing.T) {
 		wantIdle(t, g)
 	})
 }
+
+// Outsiders whom the upstream would refuse crowd each other out. What the gate turns away for that has shown nothing: the mark is the holder's.
+func TestCrowdedOutsidersLeaveNoMark(t *testing.T) {
+	holderGoesOn := func(t *testing.T, g *gate.Gate, s *memStore) {
+		t.Helper()
+		s.wantMark(t, "r", 34)
+		enter(t, g, write("r", 34)).Done(0)
+		pass(time.Hour)
+		wantIdle(t, g)
+	}
+	t.Run("outrun", func(t *testing.T) {
+		s := newMemStore(mark("r", 34))
+		bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
+			slow := enter(t, g, write("r", 34))
+			lower, higher := try(g, write("r", 998)), try(g, write("r", 999))
+			pass(2 * time.Second)
+			lower.wantStale(t, "r", 999)
+			slow.Done(0)
+			refused(t, higher.wantAdmitted(t))
+			holderGoesOn(t, g, s)
+		})
+	})
+	t.Run("the line is full", func(t *testing.T) {
+		s := newMemStore(mark("r", 34))
+		bubble(t, gate.Config{MaxWaiters: 2}, s, func(t *testing.T, g *gate.Gate) {
+			slow := enter(t, g, write("r", 34))
+			a, b := try(g, write("r", 997)), try(g, write("r", 998))
+			c := try(g, write("r", 999))
+			c.wantBusyAfter(t, 0, gate.BusyError{Resource: "r", Reason: gate.BusyWaiters, RetryAfter: time.Second})
+			slow.Done(0)
+			refused(t, b.wantAdmitted(t))
+			refused(t, a.wantAdmitted(t))
+			holderGoesOn(t, g, s)
+		})
+	})
+	t.Run("on a tree", func(t *testing.T) {
+		s := newMemStore(mark("d/a/x", 34))
+		bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
+			a, b, c := try(g, remove("d/a", 100)), try(g, remove("d/a", 101)), try(g, remove("d/a", 102))
+			b.wantStale(t, "d/a", 102)
+			refused(t, a.wantAdmitted(t))
+			refused(t, c.wantAdmitted(t))
+			for _, r := range []fencing.Resource{"d/a", "d/a?tree"} {
+				if m, ok := s.mark(r); ok {
+					t.Errorf("the durable mark of %s is %v; want none", r, m.Token)
+				}
+			}
+			enter(t, g, put("d/a/x", 34)).Done(0)
+			pass(time.Hour)
+			wantIdle(t, g)
+		})
+	})
+}
+
+// The holder's token is the last that was accepted: a newer one that waits behind the holder's own write may be anybody's.
+func TestHolderWaitsBehindItsOwnSlowWrite(t *testing.T) {
+	s := newMemStore(mark("r", 34))
+	bubble(t, gate.Config{}, s, func(t *testing.T, g *gate.Gate) {
+		slow := enter(t, g, write("r", 34))
+		outsider := try(g, write("r", 999))
+		second := try(g, write("r", 34))
+		pass(3 * time.Second)
+		second.wantWaiting(t)
+		slow.Done(0)
+		refused(t, outsider.wantAdmitted(t))
+		second.wantAdmitted(t).Done(0)
+		wantIdle(t, g)
+	})
+}

@@ -212,7 +212,7 @@ func (g *Gate) retryLocked(a *Admission) bool {
 	v, err := g.judgeLocked(a)
 	switch {
 	case err != nil:
-		g.leaveLocked(a)
+		g.turnedAwayLocked(a, err)
 	case v == wait:
 		if low != a.lowLocked() {
 			g.stirLocked(a) // others go before it by now
@@ -339,7 +339,7 @@ func (g *Gate) lookUp(ctx context.Context, a *Admission, hasTime bool) (v verdic
 	if err == nil {
 		return wait, false, nil
 	}
-	g.leaveLocked(a)
+	g.turnedAwayLocked(a, err)
 	return wait, true, err
 }
 
