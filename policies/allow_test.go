@@ -140,3 +140,11 @@ func loadWhole(t *testing.T, text string) *policies.Config {
 	}
 	return c
 }
+
+func TestDescribeNamesTheClients(t *testing.T) {
+	c := load(t, "listen: {address: '127.0.0.1:1', tls: {cert: c, key: k, client_ca: a}}\n"+
+		"policies: [{name: a, match: {path: /a}, resource: a, allow: [a, b], missing_token: allow}]")
+	if got, want := c.Policies.Describe()[0].Token, "header Fencing-Token, header X-Fencing-Token decimal, optional, clients a, b"; got != want {
+		t.Errorf("token %q; want %q", got, want)
+	}
+}

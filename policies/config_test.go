@@ -65,7 +65,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	got := *c
 	got.Policies = nil
 	want := policies.Config{
-		Listen:   policies.Listener{Address: "127.0.0.1:8443", TLS: &policies.ListenerTLS{Cert: "tls/server.pem", Key: "tls/server.key", ClientCA: "tls/clients.pem", Request: true}},
+		Listen:   policies.Listener{Address: "127.0.0.1:8443", TLS: &policies.ListenerTLS{Cert: "tls/server.pem", Key: "tls/server.key", ClientCA: "tls/clients.pem", Request: true, Section: "listen.tls"}},
 		Upstream: policies.Upstream{CA: "tls/store-ca.pem", Cert: "tls/proxy.pem", Key: "tls/proxy.key", Timeout: 90 * time.Second, PreserveHost: true, Authority: "store.example.test:9000"},
 		Forward: policies.ForwardMode{
 			Listen: policies.Listener{Address: "127.0.0.1:3128"}, CA: policies.CertFiles{Cert: "tls/ca.pem", Key: "tls/ca.key"}, Tunnel: true,

@@ -167,6 +167,9 @@ func (v value) section(known ...string) section {
 			key.errorf("put common settings under defaults", "merge keys (<<) are not supported")
 		case !slices.Contains(known, name):
 			hint := suggest(name, known)
+			if slices.Contains(settingKeys, name) && v.path == "limits" {
+				hint = "it is a policy key: write it in a policy or under defaults"
+			}
 			if under := misplaced[name]; hint == "" && under != "" {
 				hint = "it belongs under " + under
 			}
@@ -197,11 +200,18 @@ func (v value) kind() string {
 	return fmt.Sprintf("%q", clip(v.node.Value))
 }
 
+// plainScalar is what means the same in a list, without quotes.
+var plainScalar = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
 // items returns the elements of a list, or the value itself where a single one may stand for a list.
 func (v value) items(single bool) []value {
 	if v.node.Kind != yaml.SequenceNode {
 		if !single {
-			v.errorf("", "%s where a list is expected", v.kind())
+			hint := ""
+			if v.node.Kind == yaml.ScalarNode && plainScalar.MatchString(v.node.Value) {
+				hint = "write [" + v.node.Value + "]"
+			}
+			v.errorf(hint, "%s where a list is expected", v.kind())
 			return nil
 		}
 		return []value{v}
@@ -264,7 +274,11 @@ func (s section) duration(key string, dst *time.Duration, zero bool) {
 	case err != nil:
 		v.errorf("write a number with its unit: 500ms, 30s, 2m", "%q is not a duration", clip(t))
 	case d < 0 || d > maxDuration:
-		v.errorf("", "%s is out of range: 0s to 24h are allowed", t)
+		allowed := "0s to 24h are allowed"
+		if !zero {
+			allowed = "above 0s, and at most 24h"
+		}
+		v.errorf("", "%s is out of range: %s", clip(t), allowed)
 	case d == 0 && !zero:
 		v.errorf("", "it must be longer than 0s")
 	default:

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ func (c *Config) decodeLimits(root section) {
 	l := &c.Limits
 	s.size("max_header", &l.MaxHeader)
 	if s.has("max_header") && (l.MaxHeader < leastHeader || l.MaxHeader > mostHeader) {
-		s.at("max_header").errorf("", "it is out of range: 4KiB to 16MiB")
+		s.at("max_header").errorf("", "%s is out of range: 4KiB to 16MiB", sizeText(l.MaxHeader))
 	}
 	s.duration("header_timeout", &l.HeaderTimeout, false)
 	s.duration("body_timeout", &l.BodyTimeout, false)
@@ -58,6 +59,16 @@ func (c *Config) decodeLimits(root section) {
 	if l.WaitersPerResource > l.Waiters && s.has("waiters_per_resource") {
 		s.at("waiters_per_resource").errorf("", "it has no effect: waiters is %d", l.Waiters)
 	}
+}
+
+// sizeText is a size as it is written: "1KiB", "1000".
+func sizeText(n int64) string {
+	for i, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		if one := int64(1) << (40 - 10*i); n >= one && n%one == 0 {
+			return strconv.FormatInt(n/one, 10) + unit
+		}
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // count reads a whole number from least to most.
@@ -99,7 +110,7 @@ func (c *Config) checkMaxBody(root section) {
 	}
 }
 
-// DescribeLimits lists the limits that are not those of an empty file, as they are written: "connections 100, min_upload_rate 1024".
+// DescribeLimits lists the limits that are not those of an empty file, as they are written: "connections 100, min_upload_rate 1KiB".
 func (c *Config) DescribeLimits() string {
 	var out []string
 	add := func(name string, differs bool, text string) {
@@ -108,15 +119,26 @@ func (c *Config) DescribeLimits() string {
 		}
 	}
 	l, d := c.Limits, defaultLimits()
-	add("max_header", l.MaxHeader != d.MaxHeader, strconv.FormatInt(l.MaxHeader, 10))
+	add("max_header", l.MaxHeader != d.MaxHeader, sizeText(l.MaxHeader))
 	add("header_timeout", l.HeaderTimeout != d.HeaderTimeout, l.HeaderTimeout.String())
 	add("body_timeout", l.BodyTimeout != d.BodyTimeout, l.BodyTimeout.String())
-	add("min_upload_rate", l.MinUploadRate != d.MinUploadRate, strconv.FormatInt(l.MinUploadRate, 10))
+	add("min_upload_rate", l.MinUploadRate != d.MinUploadRate, sizeText(l.MinUploadRate))
 	add("connections_per_client", l.ConnectionsPerClient != d.ConnectionsPerClient, strconv.FormatInt(int64(l.ConnectionsPerClient), 10))
 	add("connections", l.Connections != d.Connections, strconv.FormatInt(int64(l.Connections), 10))
 	add("waiters_per_resource", l.WaitersPerResource != d.WaitersPerResource, strconv.FormatInt(int64(l.WaitersPerResource), 10))
 	add("waiters", l.Waiters != d.Waiters, strconv.FormatInt(int64(l.Waiters), 10))
 	add("new_resources_per_client", l.NewResourcesPerClient != d.NewResourcesPerClient, strconv.FormatInt(int64(l.NewResourcesPerClient), 10))
 	add("max_resources", c.TokenStore.MaxResources != 0, strconv.FormatInt(int64(c.TokenStore.MaxResources), 10))
+	if c.Policies == nil || len(c.Policies.all) == 0 {
+		return strings.Join(out, ", ")
+	}
+	all, first := c.Policies.all, c.Policies.all[0].MaxBody
+	if !slices.ContainsFunc(all, func(p *Policy) bool { return p.MaxBody != first }) {
+		add("max_body", first != 0, sizeText(first))
+		return strings.Join(out, ", ")
+	}
+	for _, p := range all {
+		add("max_body", p.MaxBody != 0, sizeText(p.MaxBody)+" of "+p.Name)
+	}
 	return strings.Join(out, ", ")
 }

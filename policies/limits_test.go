@@ -44,6 +44,25 @@ func TestLimitsThatCannotBeMeant(t *testing.T) {
 	}
 }
 
+func TestRefusedLimitsSayWhatIsAllowed(t *testing.T) {
+	for text, want := range map[string]string{
+		"limits: {max_header: 100}":       "limits.max_header: 100 is out of range: 4KiB to 16MiB",
+		"limits: {max_header: 1GiB}":      "limits.max_header: 1GiB is out of range: 4KiB to 16MiB",
+		"limits: {header_timeout: 100h}":  "100h is out of range: above 0s, and at most 24h",
+		"defaults: {drain_timeout: 100h}": "100h is out of range: 0s to 24h are allowed",
+		"limits: {max_body: 1MiB}":        `unknown key "max_body" (it is a policy key: write it in a policy or under defaults)`,
+		"defaults: {allow: sched}":        `"sched" where a list is expected (write [sched])`,
+		"defaults: {revert_on: 401}":      `"401" where a list is expected (write [401])`,
+		"defaults: {allow: 'a, b'}":       `"a, b" where a list is expected`,
+		"defaults: {allow: {a: b}}":       "a mapping where a list is expected",
+	} {
+		ps := problems(t, head+"unmatched_writes: fence\n"+text+"\n", policies.Overrides{})
+		if len(ps) == 0 || !strings.HasSuffix(ps[len(ps)-1].String(), want) {
+			t.Errorf("%s: problems %v; want the last to end with %q", text, ps, want)
+		}
+	}
+}
+
 func TestMaxBodyAboveTheSpoolHasNoEffect(t *testing.T) {
 	const policy = "policies: [{name: a, match: {path: /a}, resource: a, max_body: 2KiB, request_body: %}]\nspool: {max: 1KiB}\n"
 	for body, want := range map[string]int{"spool": 1, "stream": 0} {
@@ -61,8 +80,16 @@ func TestMaxBodyAboveTheSpoolHasNoEffect(t *testing.T) {
 }
 
 func TestChangedLimitsAreDescribed(t *testing.T) {
-	c := load(t, "unmatched_writes: fence\ntoken_store: {max_resources: 7}\nlimits: {connections: 100, body_timeout: 30s}\n")
-	if got, want := c.DescribeLimits(), "body_timeout 30s, connections 100, max_resources 7"; got != want {
+	c := load(t, "unmatched_writes: fence\ntoken_store: {max_resources: 7}\nlimits: {connections: 100, body_timeout: 30s, min_upload_rate: 1KiB}\n"+
+		"defaults: {max_body: 1000}\npolicies: [{name: a, match: {path: /a}, resource: a, max_body: 2MiB}, {name: b, match: {path: /b}, resource: b, max_body: 0}]\n")
+	if got, want := c.DescribeLimits(), "body_timeout 30s, min_upload_rate 1KiB, connections 100, max_resources 7, max_body 2MiB of a, max_body 1000 of (unmatched)"; got != want {
+		t.Errorf("limits %q; want %q", got, want)
+	}
+}
+
+func TestMaxBodyOfAllPoliciesIsDescribedOnce(t *testing.T) {
+	c := load(t, "unmatched_writes: fence\ndefaults: {max_body: 1KiB}\npolicies: [{name: a, match: {path: /a}, resource: a}]\n")
+	if got, want := c.DescribeLimits(), "max_body 1KiB"; got != want {
 		t.Errorf("limits %q; want %q", got, want)
 	}
 }

@@ -18,7 +18,8 @@ type Listener struct {
 // ListenerTLS names PEM files. ClientCA, if set, makes a client certificate from it mandatory, unless it is only requested.
 type ListenerTLS struct {
 	Cert, Key, ClientCA string
-	Request             bool // client_auth: request. A client without a certificate has no name
+	Request             bool   // client_auth: request. A client without a certificate has no name
+	Section             string // of the configuration, for messages: "admin.listen.tls"
 }
 
 // Socket returns the path of a Unix socket, or "".
@@ -77,7 +78,7 @@ func (l *Listener) decode(at section, key string) {
 		return
 	}
 	t := s.at("tls").section("cert", "key", "client_ca", "client_auth")
-	l.TLS = &ListenerTLS{}
+	l.TLS = &ListenerTLS{Section: s.at("tls").path}
 	t.text("cert", &l.TLS.Cert)
 	t.text("key", &l.TLS.Key)
 	t.text("client_ca", &l.TLS.ClientCA)
@@ -175,16 +176,16 @@ func (c *Config) warnExposed(root section) {
 		return value{l: v.l, node: v.node, path: join(v.path, key)}
 	}
 	asks := func(l Listener) bool { return l.TLS != nil && l.TLS.ClientCA != "" && !l.TLS.Request }
-	if l := c.Admin.Listen; l.Public() && c.Admin.TokenFile == "" && !asks(l) {
+	if l := c.Admin.Listen; l.Public() && !asks(l) { // the token of token_file is for changes alone
 		at("admin", "listen").warnf("bind it to 127.0.0.1 or unix:///path, or set tls.client_ca",
 			"%s is public and shows everybody every resource and mark", l.Address)
 	}
 	if l := c.Leases.Listen; l.Public() && !asks(l) {
-		at("leases", "listen").warnf("bind it to 127.0.0.1, or let only writers reach it",
+		at("leases", "listen").warnf("bind it to 127.0.0.1, let only writers reach it, or set tls.client_ca",
 			"leases are handed out without asking who asks: whoever reaches %s can take one and fence the others out", clip(l.Address))
 	}
-	if l := c.Listen; c.reverse() != "" && l.Public() && l.TLS == nil && c.Policies != nil && !c.Policies.asks() {
-		root.at("listen").warnf("set listen.tls, sign the tokens, or let only writers reach it",
+	if l := c.Listen; c.reverse() != "" && l.Public() && !asks(l) && c.Policies != nil && !c.Policies.asks() {
+		root.at("listen").warnf("set tls.client_ca, sign the tokens, or let only writers reach it",
 			"%s is public, and nothing proves who sends a token", l.Address)
 	}
 	if l := c.Forward.Listen; l.Public() && !asks(l) {
@@ -193,7 +194,7 @@ func (c *Config) warnExposed(root section) {
 			at("forward", "listen").warnf("bind it to 127.0.0.1, set tls.client_ca, or unlisted: refuse",
 				"%s is public and with unlisted: tunnel leads whoever reaches it anywhere", l.Address)
 		case c.Policies != nil && !c.Policies.asks():
-			at("forward", "listen").warnf("sign the tokens, or let only writers reach it",
+			at("forward", "listen").warnf("set tls.client_ca, sign the tokens, or let only writers reach it",
 				"%s is public, and nothing proves who sends a token", l.Address)
 		}
 	}

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -174,6 +175,8 @@ func (v value) signingKey(file string, a signed.Algorithm) (key signed.Key, ok b
 	}
 	key, err = signed.ParseKey(data)
 	switch {
+	case err != nil && a == signed.HS256 && bytes.Contains(data, []byte("-----BEGIN")):
+		v.errorf(`make one with "fenceproxy token keygen"`, "the key file %s holds PEM, and HS256 takes a secret", file)
 	case err != nil:
 		v.errorf(`make one with "fenceproxy token keygen"`, "the key file %s cannot be used: %v", file, err)
 	case a != "" && key.Algorithm() != a:

@@ -361,7 +361,7 @@ func TestSignedProblems(t *testing.T) {
 		{"{algorithm: HS256, keys: [a.key, a.key]}", "a.key is given twice"},
 		{`{algorithm: HS256, keys: [""]}`, "it is empty"},
 		{"{algorithm: HS256, keys: [gone.key]}", "the key cannot be read: open gone.key: file does not exist"},
-		{"{algorithm: HS256, keys: [garbage]}", "neither base64url text nor PEM"},
+		{"{algorithm: HS256, keys: [garbage]}", "neither base64url text"},
 		{"{algorithm: HS256, keys: [short]}", "it holds 5 bytes, and HS256 needs 32"},
 		{"{algorithm: HS256, keys: [empty]}", "it is empty"},
 		{"{algorithm: HS256, keys: [ed.pub]}", "is for EdDSA, and the algorithm is HS256"},

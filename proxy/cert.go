@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"sync"
@@ -56,8 +57,18 @@ func (c *Certs) Reload() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen, _ := c.stat() // a file that is missing is reported when it is read
-	return c.readLocked(seen)
+	changed := c.now != nil && !sameFiles(c.seen, seen)
+	if err := c.readLocked(seen); err != nil {
+		return err
+	}
+	if changed {
+		c.tellLocked()
+	}
+	return nil
 }
+
+// +checklocks:c.mu
+func (c *Certs) tellLocked() { c.log.Info("a changed certificate is in use", "section", c.section) }
 
 // current returns what is in force. Every few seconds it looks whether the files have changed. Files that cannot be used change nothing,
 // and are logged once.
@@ -71,7 +82,7 @@ func (c *Certs) current() *loadedCerts {
 			if err := c.readLocked(seen); err != nil {
 				c.log.Error("a changed certificate cannot be used; the one from before stays", keyError, err)
 			} else {
-				c.log.Info("a changed certificate is in use", "section", c.section)
+				c.tellLocked()
 			}
 		}
 	}
@@ -120,8 +131,11 @@ func (c *Certs) read() (*loadedCerts, error) {
 	l := &loadedCerts{}
 	if c.files.Cert != "" || c.files.Key != "" {
 		pair, err := tls.LoadX509KeyPair(c.files.Cert, c.files.Key)
-		if err != nil {
+		switch {
+		case is[*fs.PathError](err):
 			return nil, fmt.Errorf("%s: %w", c.section, err)
+		case err != nil:
+			return nil, fmt.Errorf("%s: the certificate %s and the key %s cannot be used together: %w", c.section, c.files.Cert, c.files.Key, err)
 		}
 		l.pair = &pair
 	}

@@ -87,7 +87,7 @@ func TestCertificateIsReadAgainOnReload(t *testing.T) {
 	r := newCertRig(t, &policies.ListenerTLS{Cert: cert, Key: key})
 	r.wantShown(t, first)
 	replace(t, key, key2)
-	if err := r.Reload(); err == nil || !strings.Contains(err.Error(), "listen.tls") {
+	if err := r.Reload(); err == nil || !strings.Contains(err.Error(), "listen.tls: the certificate "+cert+" and the key "+key+" cannot be used together: ") {
 		t.Errorf("Reload of a key without its certificate: %v", err)
 	}
 	r.wantShown(t, first)
@@ -95,7 +95,13 @@ func TestCertificateIsReadAgainOnReload(t *testing.T) {
 	if err := r.Reload(); err != nil {
 		t.Errorf("Reload: %v", err)
 	}
+	if err := r.Reload(); err != nil { // nothing has changed
+		t.Errorf("Reload: %v", err)
+	}
 	r.wantShown(t, second)
+	if n := strings.Count(r.logs.String(), "a changed certificate is in use"); n != 1 {
+		t.Errorf("a new pair was logged %d times; want once:\n%s", n, r.logs)
+	}
 }
 
 func TestCertificateThatChangesIsNoticed(t *testing.T) {
@@ -108,7 +114,7 @@ func TestCertificateThatChangesIsNoticed(t *testing.T) {
 	for range 3 {
 		r.wantShown(t, first)
 	}
-	if n := strings.Count(r.logs.String(), "cannot be used"); n != 1 {
+	if n := strings.Count(r.logs.String(), "a changed certificate cannot be used"); n != 1 {
 		t.Errorf("a broken pair was logged %d times; want once:\n%s", n, r.logs)
 	}
 	replace(t, cert, cert2)

@@ -36,7 +36,14 @@ var limitNames = []string{
 }
 
 // errTooSlow is returned when a body comes more slowly than limits.min_upload_rate. It is a kind of stall.
-var errTooSlow = fmt.Errorf("the body comes too slowly: %w", errClientStalled)
+var errTooSlow error = slowError{}
+
+type slowError struct{}
+
+func (slowError) Error() string {
+	return "the client sends its body too slowly (limits.min_upload_rate)"
+}
+func (slowError) Unwrap() error { return errClientStalled }
 
 // tooLongError says that a body is longer than its policy allows.
 type tooLongError struct{ max int64 }
@@ -78,7 +85,8 @@ func (x *exchange) ofLimits(err error, r *rejection) bool {
 	switch limitOf(err) {
 	case limitMaxBody:
 		r.code, r.outcome, r.title = http.StatusRequestEntityTooLarge, statusTooLarge, "The body is too large"
-		r.detail = "This policy takes no body of this length (max_body), so the write was not forwarded. Send less, or ask the operator to raise it."
+		r.detail = fmt.Sprintf("This policy takes no body that is longer than %d bytes (max_body), so the write was not forwarded. Send less, or ask the "+
+			"operator to raise it.", x.maxBody())
 	case limitUploadRate:
 		r.code, r.outcome, r.problem, r.title = http.StatusRequestTimeout, statusAbandoned, "too-slow", "The body came too slowly"
 		r.detail = fmt.Sprintf("It has to come with %d bytes a second on average (limits.min_upload_rate), so the write was not forwarded.", x.p.minRate)
@@ -157,6 +165,9 @@ func (in *intake) read(from io.Reader, p []byte) (int, error) {
 	start := time.Now()
 	n, err := from.Read(p)
 	in.waited += time.Since(start)
+	if in.x.in.ProtoMajor != 1 {
+		in.x.readDeadline(0) // over HTTP/2 it ends the body by itself, while nobody waits for the client too
+	}
 	in.got += int64(n)
 	if most := in.x.maxBody(); most > 0 && in.got > most {
 		return n, &tooLongError{most}
@@ -216,10 +227,14 @@ func (n *newcomers) take(client netip.Addr, count int) error {
 	now := n.now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	r := n.bucketLocked(client, now).ReserveN(now, min(count, n.burst)) // a write on more resources than that must pass some time
+	b := n.bucketLocked(client, now)
+	r := b.ReserveN(now, min(count, n.burst)) // a write on more resources than that must pass some time
 	if wait := r.DelayFrom(now); wait > 0 {
 		r.CancelAt(now)
 		return &newcomerError{wait}
+	}
+	for count -= n.burst; count > 0; count -= n.burst { // and leaves the bucket in debt
+		b.ReserveN(now, min(count, n.burst))
 	}
 	return nil
 }
@@ -227,7 +242,13 @@ func (n *newcomers) take(client netip.Addr, count int) error {
 // +checklocks:n.mu
 func (n *newcomers) bucketLocked(client netip.Addr, now time.Time) *rate.Limiter {
 	if now.Sub(n.turned) >= n.span {
-		n.old, n.young, n.turned = n.young, map[netip.Addr]*rate.Limiter{}, now
+		owing := map[netip.Addr]*rate.Limiter{} // of those that would be forgotten
+		for c, b := range n.old {
+			if _, seen := n.young[c]; !seen && b.TokensAt(now) < 0 {
+				owing[c] = b
+			}
+		}
+		n.old, n.young, n.turned = n.young, owing, now
 	}
 	if b, ok := n.young[client]; ok {
 		return b

@@ -30,8 +30,9 @@ func (s *Server) Limit(l policies.Limits, connections *Connections) {
 
 // Connections counts connections, of each client and of all, and bounds both. It is safe for concurrent use.
 type Connections struct {
-	perClient, all int // 0: any number
-	metrics        *Metrics
+	perClient int // 0: any number
+	all       int // as well
+	metrics   *Metrics
 
 	farewells chan struct{}  // holds one element for each connection that is turned away with an answer
 	leaving   sync.WaitGroup // the same

@@ -68,9 +68,9 @@ func TestMaxBodyRefusesBeforeAByteIsRead(t *testing.T) {
 		c := r.dial()
 		c.say("PUT /a HTTP/1.1\r\nHost: x\r\nFencing-Token: 33\r\nExpect: 100-continue\r\nContent-Length: 11\r\n\r\n")
 		got, err := c.answer("PUT") // a 100 Continue would come first
-		if err != nil || got.code != 413 || got.header.Get("Fencing-Status") != "too-large" || !strings.Contains(got.body, "max_body") ||
+		if err != nil || got.code != 413 || got.header.Get("Fencing-Status") != "too-large" || !strings.Contains(got.body, "longer than 10 bytes (max_body)") ||
 			!strings.Contains(got.body, `"forwarded": "no"`) {
-			t.Errorf("%s: %v, %v; want 413 too-large that names max_body", body, got, err)
+			t.Errorf("%s: %v, %v; want 413 too-large that names max_body and its number", body, got, err)
 		}
 		if _, ok, err := r.store.Load("a"); ok || err != nil || store.calls != 0 {
 			t.Errorf("%s: mark %v (%v), %d calls; want none", body, ok, err, store.calls)
@@ -98,7 +98,7 @@ func TestMaxBodyCountsChunks(t *testing.T) {
 		c = r.dial()
 		c.say(strings.Replace(chunked, "/a", "/b", 1) + "a\r\n0123456789\r\n1\r\n0\r\n0\r\n\r\n")
 		got, err := c.answer("PUT")
-		if err != nil || got.code != 413 || got.header.Get("Fencing-Status") != tt.status || !strings.Contains(got.body, `"forwarded": "`+tt.forwarded+`"`) {
+		if err != nil || got.code != 413 || got.header.Get("Fencing-Status") != tt.status || !strings.Contains(got.body, "longer than 10 bytes") || !strings.Contains(got.body, `"forwarded": "`+tt.forwarded+`"`) {
 			t.Errorf("%s: %v, %v; want 413 %s, forwarded: %s", tt.body, got, err, tt.status, tt.forwarded)
 		}
 		if log := store.applied(); len(log) != 1 {
@@ -184,6 +184,9 @@ func TestBodyThatTricklesIsTooSlow(t *testing.T) {
 			t.Errorf("%s: mark %v (%v), %d calls; want none", tt.name, ok, err, store.calls)
 		}
 		r.wantLimited("min_upload_rate", 1)
+		if log := r.logs.String(); !strings.Contains(log, "the client sends its body too slowly (limits.min_upload_rate)") || strings.Contains(log, "stopped sending") {
+			t.Errorf("%s: the log says\n%s\nwant that the body came too slowly, and nothing else", tt.name, log)
+		}
 	}
 }
 
@@ -438,6 +441,9 @@ func TestForgottenBucketsAreFull(t *testing.T) {
 				model[who] = rate.NewLimiter(rate.Limit(perSecond), 10*perSecond)
 			}
 			want := model[who].AllowN(c.now(), min(count, 10*perSecond))
+			for rest := count - 10*perSecond; want && rest > 0; rest -= 10 * perSecond { // it is in debt for those
+				model[who].ReserveN(c.now(), min(rest, 10*perSecond))
+			}
 			if got := n.Take(address(who), count) == nil; got != want {
 				t.Fatalf("client %d, %d first marks: %v; want %v", who, count, got, want)
 			}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -42,7 +43,7 @@ func NewServer(h http.Handler, t *policies.ListenerTLS, log *slog.Logger) (*Serv
 	if t == nil {
 		return NewServerWith(h, nil, log), nil
 	}
-	certs, err := LoadCerts("listen.tls", "client_ca", CertFiles{Cert: t.Cert, Key: t.Key, CA: t.ClientCA}, log)
+	certs, err := LoadCerts(cmp.Or(t.Section, "listen.tls"), "client_ca", CertFiles{Cert: t.Cert, Key: t.Key, CA: t.ClientCA}, log)
 	if err != nil {
 		return nil, err
 	}

@@ -311,8 +311,8 @@ func (x *exchange) inDoubt(err *leg.Error) rejection {
 	}
 	if limitOf(err) == limitMaxBody { // a 502 would be sent again
 		r.code = http.StatusRequestEntityTooLarge
-		r.detail = "Its body turned out longer than this policy takes (max_body), and the connection to the upstream was cut in the middle of it. Part of it " +
-			"may have landed. Read the resource before writing again."
+		r.detail = fmt.Sprintf("Its body turned out longer than %d bytes (max_body), and the connection to the upstream was cut in the middle of it. Part of it "+
+			"may have landed. Read the resource before writing again.", x.maxBody())
 	}
 	return r
 }

@@ -22,8 +22,8 @@ func checkCommand() *cli.Command {
 		Description: `  fenceproxy check --config fenceproxy.yaml
   fenceproxy check --config fenceproxy.yaml --probe --probe-prefix /folder --yes
 
-It reads the file, and those that it names, exactly as serve does, and shows every problem with its line. It listens nowhere and opens
-no directory. With --probe it also writes to the store, below a scratch prefix that it removes, as "fenceproxy probe" does.`,
+It reads the file exactly as serve does and shows every problem with its line; then the files that it names (certificates, CAs, the
+token of the operators), whose problems have none. It listens nowhere and opens no directory. With --probe it also writes to the store, below a scratch prefix that it removes, as "fenceproxy probe" does.`,
 		Flags: append(append(without(overrideFlags(), "dir", "must-exist", "upstream-timeout", "log-level", "log-format"), probeFlags()...), jsonFlag()),
 		Action: func(c *cli.Context) error {
 			if err := noArgs(c); err != nil {
@@ -31,7 +31,7 @@ no directory. With --probe it also writes to the store, below a scratch prefix t
 			}
 			cfg, err := loadConfig(c)
 			if err == nil {
-				err = checkFiles(cfg)
+				err = checkFiles(c, cfg)
 			}
 			var weak []probe.Weakness
 			if err == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -104,12 +105,15 @@ func readConfig(file string, over policies.Overrides) (*policies.Config, error) 
 
 // checkFiles reads the files that the configuration names: certificates, roots, the token for changes. Directories are serve's to open: a
 // service manager may make them only then.
-func checkFiles(cfg *policies.Config) error {
+func checkFiles(c *cli.Context, cfg *policies.Config) error {
 	_, tokenErr := adminToken(cfg.Admin.TokenFile)
 	p, err := proxy.New(proxy.Config{Upstream: cfg.Upstream, Spool: cfg.Spool, Policies: cfg.Policies})
 	if err == nil {
 		if cfg.Forward.Listen.Address != "" {
 			_, err = p.NewForward(cfg.Forward)
+		}
+		if ca := cfg.Forward.CA; err != nil && missing(ca.Cert) && missing(ca.Key) {
+			err = withHint(err, "fenceproxy ca init --config "+c.String("config"))
 		}
 		p.Close()
 	}
@@ -119,6 +123,11 @@ func checkFiles(cfg *policies.Config) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func missing(file string) bool {
+	_, err := os.Stat(file)
+	return file != "" && errors.Is(err, fs.ErrNotExist)
 }
 
 // checkSpool finds out whether long bodies can be kept, before the first one comes.

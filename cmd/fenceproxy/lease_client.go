@@ -70,7 +70,7 @@ func (l *leaseClient) call(ctx context.Context, method, path string, in, out any
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := l.http.Do(req)
 	if err != nil {
-		return withHint(err, "is the proxy running, with leases.listen (or --leases-listen) at --leases?")
+		return withHint(err, reachHint(err, "leases", "is the proxy running, with leases.listen (or --leases-listen) at --leases?"))
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +33,14 @@ func reachFlags(name string) []cli.Flag {
 func reach(c *cli.Context, name, at string) (base string, tr *http.Transport, err error) {
 	d := &net.Dialer{Timeout: 5 * time.Second}
 	tr = &http.Transport{Proxy: nil, DialContext: d.DialContext}
-	if !strings.Contains(at, "://") {
+	scheme, _, ok := strings.Cut(at, "://")
+	switch {
+	case strings.HasPrefix(at, "/"):
+		return "", nil, withHint(usagef("--%s: %q is a path", name, at), "write unix://"+at)
+	case !ok:
 		at = "http://" + at
+	case !slices.Contains([]string{"http", "https", "unix"}, strings.ToLower(scheme)):
+		return "", nil, withHint(usagef("--%s: the scheme of %q is not known", name, at), "write http://host:port, https://host:port or unix:///path")
 	}
 	if path, ok := strings.CutPrefix(at, "unix://"); ok {
 		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) }
@@ -50,6 +58,17 @@ func reach(c *cli.Context, name, at string) (base string, tr *http.Transport, er
 		}
 	}
 	return at, tr, nil
+}
+
+// reachHint returns what to do about a listener that could not be asked: absent, unless it or its certificate was there.
+func reachHint(err error, name, absent string) string {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "name its authority with --" + name + "-ca FILE"
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" { // how crypto/tls names an alert
+		return "show a certificate that it trusts with --" + name + "-cert and --" + name + "-key"
+	}
+	return absent
 }
 
 // reachTLS returns nil if nothing is asked for but what is usual.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"slices"
@@ -41,6 +43,9 @@ type remote struct {
 
 func newRemote(c *cli.Context) (*remote, error) {
 	token, err := adminToken(c.String("admin-token-file"))
+	if errors.Is(err, fs.ErrNotExist) { // a new one would not be the proxy's
+		return nil, withHint(err, "name the file of admin.token_file with --admin-token-file")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +123,7 @@ func (r *remote) send(ctx context.Context, method, path string, body io.Reader) 
 	}
 	resp, err := r.http.Do(req)
 	if err != nil {
-		return nil, withHint(err, r.absent)
+		return nil, withHint(err, reachHint(err, "admin", r.absent))
 	}
 	return resp, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -50,7 +51,7 @@ SIGHUP reads the policies anew; a bad file changes nothing. SIGTERM lets writes 
 				return err
 			}
 			warn(c.App.ErrWriter, cfg)
-			if err := checkFiles(cfg); err != nil {
+			if err := checkFiles(c, cfg); err != nil {
 				return err
 			}
 			if err := checkSpool(cfg.Spool); err != nil {
@@ -346,7 +347,11 @@ func (s *sidecar) wait(ctx context.Context, signals <-chan os.Signal, failed <-c
 				return nil
 			}
 			if err := s.reloadPolicies(); err != nil {
-				s.log.Error("reload: nothing was changed", "error", err, "hint", hintOf(err))
+				about := []any{"error", err}
+				if hint := hintOf(err); hint != "" {
+					about = append(about, "hint", hint)
+				}
+				s.log.Error("reload: nothing was changed", about...)
 			}
 			s.reloadCertificates()
 		}
@@ -416,8 +421,11 @@ func adminToken(file string) (string, error) {
 		return "", nil
 	}
 	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", withHint(fmt.Errorf("admin.token_file: %w", err), "name the file with --admin-token-file")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", withHint(fmt.Errorf("admin.token_file: %w", err), "make one with: head -c 32 /dev/urandom | base64 > "+file)
+	case err != nil:
+		return "", fmt.Errorf("admin.token_file: %w", err)
 	}
 	token := strings.TrimSpace(string(b))
 	if len(token) < 16 {

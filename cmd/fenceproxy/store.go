@@ -231,7 +231,11 @@ func (s *sidecar) reloadPolicies() error {
 		s.log.Warn("reload: this setting needs a restart; the old value stays", "setting", name)
 	}
 	s.proxy.SetPolicies(cfg.Policies)
-	s.log.Info("reloaded the policies", "policies", len(cfg.Policies.Policies()))
+	n := len(cfg.Policies.Policies())
+	if cfg.Policies.Unmatched() != nil { // the built-in one
+		n++
+	}
+	s.log.Info("reloaded the policies", "policies", n)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/policies"
 	"github.com/fenceproxy/fenceproxy/policies/signed"
+	"github.com/fenceproxy/fenceproxy/tokenstore/fencing"
 )
 
 func tokenCommand() *cli.Command {
@@ -46,6 +48,13 @@ A pair, so that the proxy cannot sign: the lock signs with lock.pem, the proxy c
   fenceproxy token keygen --algorithm EdDSA --out lock.pem
 
 No file is overwritten.`,
+		BashComplete: func(c *cli.Context) {
+			if n := len(os.Args); n > 1 && os.Args[n-2] == "--algorithm" { // as urfave/cli asks for the last word
+				fmt.Fprintln(c.App.Writer, strings.Join(signed.Algorithms(), "\n"))
+				return
+			}
+			cli.DefaultCompleteWithFlags(c.Command)(c)
+		},
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "algorithm", Value: string(signed.HS256), Usage: "make a key for `ALGORITHM`: " + strings.Join(signed.Algorithms(), " or ")},
 			&cli.StringFlag{Name: "out", Usage: "write it to `FILE`, which only its owner can read", TakesFile: true},
@@ -129,7 +138,11 @@ A resource is written as "fenceproxy explain" prints it. With a lease from the p
 			switch {
 			case claims.Token == "":
 				return withHint(usagef("sign needs a token"), "give the number that came with the lease: --token 34")
-			case (len(claims.Resources) == 0) == (claims.Prefix == ""):
+			case !takes(claims.Token):
+				return withHint(usagef("--token: no format takes %q", claims.Token), "give the number that came with the lease, without signs, spaces and commas")
+			case len(claims.Resources) > 0 && claims.Prefix != "":
+				return usagef("sign takes --resource or --prefix, not both")
+			case len(claims.Resources) == 0 && claims.Prefix == "":
 				return withHint(usagef("sign needs either --resource or --prefix"), `"fenceproxy explain" prints the resource of a request`)
 			case c.Duration("ttl") < time.Second:
 				return usagef("--ttl: %s is shorter than a second, in which dates of tokens count", c.Duration("ttl"))
@@ -146,6 +159,22 @@ A resource is written as "fenceproxy explain" prints it. With a lease from the p
 			return err
 		},
 	}
+}
+
+// takes reports whether some format takes the token. The id of a hold may begin with a sign; a number with one is a slip.
+func takes(token string) bool {
+	if digits := strings.TrimLeft(token, "+-"); digits != token {
+		if _, err := fencing.Decimal.Parse(digits); err == nil {
+			return false
+		}
+	}
+	return slices.ContainsFunc(fencing.FormatNames(), func(name string) bool {
+		f, err := fencing.ParseFormat(name)
+		if err == nil {
+			_, err = f.Parse(token)
+		}
+		return err == nil
+	})
 }
 
 func tokenVerifyCommand() *cli.Command {

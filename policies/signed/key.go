@@ -49,7 +49,7 @@ func ParseKey(data []byte) (Key, error) {
 	secret, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(string(text), "="))
 	switch {
 	case err != nil:
-		return Key{}, errors.New("it holds neither base64url text nor PEM")
+		return Key{}, errors.New("it holds neither base64url text (which has - and _ for + and /) nor PEM")
 	case len(secret) < minSecret:
 		return Key{}, fmt.Errorf("it holds %d bytes, and HS256 needs %d", len(secret), minSecret)
 	}

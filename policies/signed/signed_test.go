@@ -348,7 +348,7 @@ func TestKeyFiles(t *testing.T) {
 		{"a private key", string(private), ""},
 		{"nothing", " \n", "it is empty"},
 		{"31 bytes", b64.EncodeToString(make([]byte, 31)), "it holds 31 bytes, and HS256 needs 32"},
-		{"base64 of the other alphabet", strings.NewReplacer("-", "+", "_", "/").Replace(secret), "neither base64url text nor PEM"},
+		{"base64 of the other alphabet", strings.NewReplacer("-", "+", "_", "/").Replace(secret), "neither base64url text (which has - and _ for + and /) nor PEM"},
 		{"spare bits", secret[:len(secret)-1] + "9", "neither base64url"},
 		{"two lines", secret + "\n" + secret, "neither base64url"}, // base64 would skip the line end
 		{"two keys", string(public) + string(public), "more than one key"},
