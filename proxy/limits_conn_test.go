@@ -99,8 +99,8 @@ func TestConnectionsOfAllAreBoundedExactly(t *testing.T) {
 	for range tries {
 		wg.Go(func() {
 			c, err := r.dialFrom("127.0.0.1")
-			if err != nil {
-				t.Error(err)
+			if err != nil { // it may be reset before it is told that it is there
+				answers <- err.Error()
 				return
 			}
 			defer c.Close()
