@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,7 +21,7 @@ import (
 
 // Forward serves clients that reach their stores by HTTP_PROXY and HTTPS_PROXY. Requests for the stores of the configuration go the same way
 // as those of [Proxy.Handler]: policies, gate, upstream. To see the ones that are sent by https it opens TLS with the operator's CA. goproxy
-// answers CONNECT, and carries what is for other hosts, where that is wanted.
+// answers CONNECT, and ties tunnels to other hosts, where that is wanted.
 type Forward struct {
 	p      *Proxy
 	mode   policies.ForwardMode
@@ -59,9 +58,8 @@ func (p *Proxy) NewForward(mode policies.ForwardMode) (*Forward, error) {
 	f.guard = newGuard(&f.mode, p.target)
 	f.goes, f.plain = f.goproxy(), f.plainProxy()
 	f.inner = NewServerWith(http.HandlerFunc(f.within), nil, p.log)
-	f.inner.Limit(p.limits, nil)          // the connections were counted when they were accepted
 	f.inner.http.Protocols.SetHTTP2(true) // for the tunnels that come with TLS
-	f.inner.Limit(p.limits, nil)
+	f.inner.Limit(p.limits, nil)          // the connections were counted when they were accepted
 	return f, nil
 }
 
@@ -308,98 +306,3 @@ func (f *Forward) Shutdown(ctx context.Context) error {
 	}
 	return err
 }
-
-// tunnel is the connection of a client that asked CONNECT for a store.
-type tunnel struct {
-	net.Conn
-	via via
-}
-
-// peek returns the first byte and leaves it to be read.
-func (t *tunnel) peek() (byte, error) {
-	b := make([]byte, 1)
-	if _, err := io.ReadFull(t.Conn, b); err != nil {
-		return 0, err
-	}
-	t.Conn = &replayed{Conn: t.Conn, ahead: b}
-	return b[0], nil
-}
-
-// NetConn returns the client's connection itself.
-func (t *tunnel) NetConn() net.Conn { return t.Conn }
-
-// tunnels hands opened tunnels to the server of the requests in them, as a listener does.
-type tunnels struct {
-	conns  chan net.Conn
-	closed chan struct{} // closed by Close
-	once   sync.Once
-}
-
-func newTunnels() *tunnels { return &tunnels{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-func (t *tunnels) add(c net.Conn) error {
-	select {
-	case t.conns <- c:
-		return nil
-	case <-t.closed:
-		return net.ErrClosed
-	}
-}
-
-// Accept implements [net.Listener].
-func (t *tunnels) Accept() (net.Conn, error) {
-	select {
-	case c := <-t.conns:
-		return c, nil
-	case <-t.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (t *tunnels) Close() error {
-	t.once.Do(func() { close(t.closed) })
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (t *tunnels) Addr() net.Addr { return &net.UnixAddr{Name: "tunnel", Net: "unix"} }
-
-// replayingWriter gives whoever hijacks the connection what the client sent right after its CONNECT. goproxy would lose it.
-type replayingWriter struct{ http.ResponseWriter }
-
-// Hijack implements [http.Hijacker].
-func (w *replayingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err != nil {
-		return nil, nil, err
-	}
-	if n := rw.Reader.Buffered(); n > 0 {
-		ahead, err := rw.Reader.Peek(n)
-		if err != nil {
-			conn.Close()
-			return nil, nil, err
-		}
-		conn = &replayed{Conn: conn, ahead: append([]byte(nil), ahead...)}
-		rw = bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn))
-	}
-	return conn, rw, nil
-}
-
-// replayed is a connection of which something was read already.
-type replayed struct {
-	net.Conn
-	ahead []byte
-}
-
-func (c *replayed) Read(p []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(p, c.ahead)
-		c.ahead = c.ahead[n:]
-		return n, nil
-	}
-	return c.Conn.Read(p)
-}
-
-// NetConn returns the connection itself.
-func (c *replayed) NetConn() net.Conn { return c.Conn }
