@@ -10,7 +10,7 @@
 //     A writer is judged again after every wait. A token whose writer the upstream turns away ([Admission.Refused]) counts as not seen.
 //   - No lock-out. A token is proven once the upstream has taken a write with it. One below a proven token is stale at once. One that is
 //     only below unproven tokens waits for the verdict on them (for a second, while an older write keeps the unproven one from going out:
-//     then it is stale), and nobody joins a flight that it waits for. Once somebody was turned
+//     then it is stale, unless its token is the last one accepted), and nobody joins a flight that it waits for. Once somebody was turned
 //     away, all who wait go in order of arrival, until nobody waits: who came later is not seen before it is its turn. So a flood of
 //     refused tokens passes a writer once at most, besides those that were there before it.
 //   - Durable. A mark is on stable storage, by way of [Store.Advance], before the write that advanced it is admitted.
