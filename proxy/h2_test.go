@@ -602,6 +602,9 @@ func TestH2WithCurl(t *testing.T) {
 	} {
 		args := append([]string{"-sS", "--http2", "--cacert", r.ca, "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "https://" + r.addr + "/a"}, strings.Fields(tt.args)...)
 		out, err := exec.CommandContext(t.Context(), curl, args...).CombinedOutput()
+		if strings.HasPrefix(tt.args, "-T") && bytes.Contains(out, []byte("curl: (18)")) && bytes.HasSuffix(out, []byte(tt.want)) {
+			continue // curl 7.88 may drop the end of an answer behind which the server resets the stream, as it must (RFC 9113 section 8.1)
+		}
 		if err != nil || string(out) != tt.want {
 			t.Errorf("curl %s: %q, %v; want %q", tt.args, out, err, tt.want)
 		}

@@ -244,7 +244,7 @@ func (n *newcomers) bucketLocked(client netip.Addr, now time.Time) *rate.Limiter
 	if now.Sub(n.turned) >= n.span {
 		owing := map[netip.Addr]*rate.Limiter{} // of those that would be forgotten
 		for c, b := range n.old {
-			if _, seen := n.young[c]; !seen && b.TokensAt(now) < 0 {
+			if _, seen := n.young[c]; !seen && b.TokensAt(now) < float64(n.burst) { // after so long only who was in debt has not a full one
 				owing[c] = b
 			}
 		}
