@@ -95,7 +95,7 @@ func (c *Config) checkAllow(root section) {
 		}
 	}
 	for _, p := range c.Policies.all {
-		if p.allow != nil && p.Mode != Off {
+		if len(p.allow) > 0 && p.Mode != Off { // an empty one was reported
 			root.at("listen").errorf("set listen.tls.client_ca, or leave allow out",
 				"policy %s names who may write (allow), and no listener asks for a client's certificate: nobody could", p.Name)
 			return

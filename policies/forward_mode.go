@@ -97,7 +97,7 @@ func (c *Config) decodeForward(root section) {
 	if len(items) == 0 && v.kind() == "a list" {
 		v.errorf("write [{url: https://s3.example.test}]", "the list is empty, so nothing would be fenced")
 	}
-	opens := false
+	opens, told := false, len(s.l.problems)
 	for _, item := range items {
 		store := c.decodeStoreOf(item.section("url", "aliases", "authority", "dial", "timeout", "tls"), &opens)
 		c.Forward.Stores = append(c.Forward.Stores, store)
@@ -105,7 +105,7 @@ func (c *Config) decodeForward(root section) {
 	switch {
 	case opens && !s.has("ca"):
 		s.at("ca").errorf(`make one with "fenceproxy ca init", and write ca: {cert: FILE, key: FILE}`, "clients reach a store by https, and without a CA of your own its requests cannot be seen")
-	case !opens && s.has("ca") && len(c.Forward.Stores) > 0:
+	case !opens && s.has("ca") && len(c.Forward.Stores) > 0 && len(s.l.problems) == told: // a URL that was reported may have been https
 		s.at("ca").errorf("", "it has no effect: no store is reached by https")
 	}
 	c.checkStores(v, items)

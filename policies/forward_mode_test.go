@@ -59,6 +59,7 @@ func TestForwardModeIsReadStrictly(t *testing.T) {
 		{"no CA", forwardHead + "  upstreams: [{url: \"https://a.test\"}]", "without a CA of your own"},
 		{"no CA for an alias", forwardHead + "  upstreams: [{url: \"http://a.test\", aliases: [\"https://b.test\"]}]", "without a CA of your own"},
 		{"a CA for nothing", forwardHead + "  ca: {cert: a, key: b}\n  upstreams: [{url: \"http://a.test\"}]", "no store is reached by https"},
+		{"a CA beside a URL that is none", forwardHead + "  ca: {cert: a, key: b}\n  upstreams: [{url: \"https://a.test/b\"}]", "more than a host and a port"},
 		{"half a CA", forwardHead + "  ca: {cert: a}\n  upstreams: [{url: \"https://a.test\"}]", "key is missing"},
 		{"no URL", forwardHead + "  upstreams: [{dial: \"127.0.0.1:1\"}]", "the store is not named"},
 		{"a path", forwardHead + "  upstreams: [{url: \"http://a.test/b\"}]", "more than a host and a port"},
