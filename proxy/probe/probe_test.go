@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/webdav"
 
 	"github.com/fenceproxy/fenceproxy/policies"
+	"github.com/fenceproxy/fenceproxy/proxy/internal/storetest"
 	"github.com/fenceproxy/fenceproxy/proxy/probe"
 )
 
@@ -548,7 +549,7 @@ func TestStoreFails(t *testing.T) {
 		}
 	})
 	t.Run("absent", func(t *testing.T) {
-		_, err := tryRun(t, context.Background(), "http://"+freeAddress(t)+"/files")
+		_, err := tryRun(t, context.Background(), "http://"+storetest.FreeAddress(t)+"/files")
 		if e, ok := errors.AsType[*probe.SilentError](err); !ok || !strings.Contains(e.Error(), "connection refused") {
 			t.Errorf("Run = %v; want a SilentError", err)
 		}
